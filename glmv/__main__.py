@@ -1,0 +1,7 @@
+"""`python -m glmv` is the `glmv` command."""
+
+import sys
+
+from glmv.cli import main
+
+sys.exit(main())
