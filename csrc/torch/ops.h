@@ -1,0 +1,18 @@
+// The native ops: one family per file, registered in register.cpp.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <tuple>
+
+namespace glmv::native {
+
+using torch::stable::Tensor;
+
+// rope.cpp
+std::tuple<Tensor, Tensor> rope(const Tensor& q, const Tensor& k, const Tensor& pos, const Tensor& inv_freq,
+                                const Tensor& axis_of_lane, bool adjacent, bool conjugate);
+void rope_(const Tensor& q, const Tensor& k, const Tensor& pos, const Tensor& inv_freq,
+           const Tensor& axis_of_lane, bool adjacent, bool conjugate);
+
+}  // namespace glmv::native
