@@ -11,6 +11,7 @@ An exception of a kernel is the user's to see: nothing here catches it.
 """
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -33,6 +34,7 @@ class BackendError(RuntimeError):
 
 _tables: dict[str, dict[str, WhyNot]] = {}
 _last: dict[str, str] = {}
+_noted: set[str] = set()  # GPU types the user was told about
 # A plain list, not a ContextVar: torch.compile can trace and guard it, so a compiled function follows
 # `use_backend`. The block is process-wide: do not open it in two threads at once.
 _forced: list[str] = []
@@ -80,10 +82,25 @@ def _choose(op: str, backend: str, device: torch.device, dtype: torch.dtype, opt
     for name in AUTO_ORDER.get(device.type, ()):
         reason = why_not(op, name, device, dtype, **options)
         if reason is None:
+            if name == "triton" and not torch.compiler.is_compiling():
+                _note_unproven(device)
             return name
         reasons.append(f"{name}: {reason}")
     detail = "; ".join(reasons) or f"no backend is automatic on {device.type}"
     raise BackendError(f"{op}: no backend can run on {device}: {detail}. backend='ref' runs anywhere.")
+
+
+def _note_unproven(device: torch.device) -> None:
+    """Say once that nobody has run the Triton kernels on this GPU type yet: there is no record of it."""
+    gpu = torch.cuda.get_device_name(device)
+    if gpu not in _noted:
+        _noted.add(gpu)
+        warnings.warn(
+            f"glmv: its Triton kernels have not been run on {gpu} yet; check them here with "
+            "`glmv bench --device cuda`, which shows their error beside their speed",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def requested(backend: str) -> str:
