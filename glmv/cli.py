@@ -6,6 +6,7 @@ a dataclass by jsonargparse: `--config file.yaml` and one flag a field, an unkno
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rl": _rl,
         "eval": _eval,
     }
+    # A waiting OpenMP thread spins for about a millisecond; on a machine with other work it then holds the core
+    # that the thread it waits for needs. Measured: up to 60 times slower. Read when torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if argv[0] not in commands:
         return _fail(f"unknown command {argv[0]!r}{nearest(argv[0], list(commands))}; see glmv --help")
     try:
@@ -93,7 +97,8 @@ def _bench(argv: list[str]) -> int:
         return 0
     parser = argparse.ArgumentParser(
         "glmv bench",
-        description="Time every op against eager PyTorch, interleaved in one process: read the ratios.",
+        description="Time every op against eager PyTorch, interleaved in one process: read the ratios. "
+        "Exit code 1 if a result is wrong.",
         epilog="also: glmv bench compare A.json B.json, glmv bench table A.json",
     )
     parser.add_argument("--suite", choices=("smoke", "full"), default="smoke", help="smoke: under a minute")
@@ -102,8 +107,10 @@ def _bench(argv: list[str]) -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("-o", "--output", help="write the result as JSON")
     args = parser.parse_args(argv)
-    bench.run(suite=args.suite, op=args.op, backend=args.backend, device=args.device, output=args.output)
-    return 0
+    result = bench.run(
+        suite=args.suite, op=args.op, backend=args.backend, device=args.device, output=args.output
+    )
+    return 0 if result.ok else 1
 
 
 def _data(argv: list[str]) -> int:

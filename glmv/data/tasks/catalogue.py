@@ -8,15 +8,23 @@ SERIES = "public series (statsmodels)"
 PHOTOS = "photographs (scikit-learn)"
 DRAWN = "drawn"
 
+# No judge reads these answers: what the rule does not accept is wrong.
+RULE = {"judge": False}
+# The sum itself, not "7 + 8": an expression of the right value is no reading of the digits.
+SUM = {"literal": True, "exact_int": True, **RULE}
+# ChartQA's relaxed accuracy; values are multiples of ten, so the neighbours stay wrong.
+CHART = {"rel_tol": 0.05, "answer_type": "number", **RULE}
+BOX = {"coord": "norm1000", "iou_threshold": 0.5, "scheme": "fraction"}
+
 TASKS: dict[str, Task] = {
     "read": Task("ocr", "ocr", digits.READ_LEVELS, digits.read, DIGITS),
-    "sum": Task("math", "math", digits.SUM_LEVELS, digits.sum_, DIGITS),
-    "value": Task("chart", "chart", charts.VALUE_LEVELS, charts.value, SERIES),
-    "largest": Task("chart", "chart", charts.LARGEST_LEVELS, charts.largest, SERIES),
-    "count": Task("vqa", "vqa", scenes.COUNT_LEVELS, scenes.count, DRAWN),
-    "photo": Task("vqa", "vqa", scenes.PHOTO_LEVELS, scenes.photo, PHOTOS),
-    "shape": Task("vqa", "vqa", scenes.SHAPE_LEVELS, scenes.shape, DRAWN),
-    "box": Task("grounding", "grounding", scenes.BOX_LEVELS, scenes.box, f"{DRAWN}, {PHOTOS}"),
+    "sum": Task("math", "math", digits.SUM_LEVELS, digits.sum_, DIGITS, SUM),
+    "value": Task("chart", "chart", charts.VALUE_LEVELS, charts.value, SERIES, CHART),
+    "largest": Task("chart", "chart", charts.LARGEST_LEVELS, charts.largest, SERIES, CHART),
+    "count": Task("vqa", "vqa", scenes.COUNT_LEVELS, scenes.count, DRAWN, RULE),
+    "photo": Task("vqa", "vqa", scenes.PHOTO_LEVELS, scenes.photo, PHOTOS, RULE),
+    "shape": Task("vqa", "vqa", scenes.SHAPE_LEVELS, scenes.shape, DRAWN, RULE),
+    "box": Task("grounding", "grounding", scenes.BOX_LEVELS, scenes.box, f"{DRAWN}, {PHOTOS}", BOX),
     "tap": Task("click", "click", scenes.TAP_LEVELS, scenes.tap, DRAWN),
-    "when": Task("video", "video", clips.WHEN_LEVELS, clips.when, DRAWN),
+    "when": Task("video", "video", clips.WHEN_LEVELS, clips.when, DRAWN, RULE),
 }

@@ -138,7 +138,7 @@ def _save(item: Item, folder: Path, name: str) -> Sample:
             "style": "rule",
             "ground_truth": drawing.truth,
             "kind": task.kind,
-            "options": dict(drawing.options),
+            "options": dict(task.options),
         },
         extra_info={
             "domain": task.domain,

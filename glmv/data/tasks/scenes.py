@@ -39,7 +39,6 @@ TAP_LEVELS = (
     Level("5 smaller buttons and text", 0.11, 1 / 5),
 )
 TAP_BUTTONS = (1, 2, 3, 5)
-BOX_OPTIONS = {"coord": "norm1000", "iou_threshold": 0.5, "scheme": "fraction"}
 
 
 def count(difficulty: int, split: str, rng: np.random.Generator) -> Drawing:
@@ -97,7 +96,6 @@ def box(difficulty: int, split: str, rng: np.random.Generator) -> Drawing:
         f"[[{', '.join(str(to_tens(v)) for v in truth)}]]",
         [truth],
         image=image,
-        options=BOX_OPTIONS,
         sources=tuple(sorted(used)),
     )
 

@@ -40,7 +40,6 @@ class Drawing:
     truth: Any  # what the verifier compares with (JSON)
     image: Image | None = None  # [84, 84, 3]
     frames: tuple[Image, ...] = ()  # each [56, 56, 3]
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the verifier
     sources: tuple[str, ...] = ()  # the real inputs that it shows; () for a drawn scene
 
 
@@ -57,6 +56,7 @@ class Task:
     levels: tuple[Level, ...]
     make: Maker
     source: str  # what it is made from, for people
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the verifier
 
 
 @dataclass(frozen=True)
