@@ -142,7 +142,7 @@ class SftConfig:
     """optimizer steps"""
     batch_size: int = 32
     """samples of a step"""
-    capacity_tokens: int = 4096
+    capacity_tokens: int = 2048
     """packed tokens of a micro-step at most"""
     seed: int = 0
     """of the random start and the order of the data"""
@@ -177,7 +177,7 @@ class RlConfig:
     """answers a prompt"""
     minibatches: int = 2
     """optimizer steps of an iteration"""
-    capacity_tokens: int = 4096
+    capacity_tokens: int = 2048
     """packed tokens of a micro-step at most"""
     offline_samples: int = 4
     """answers a prompt for the offline difficulty; 0: every prompt starts at a success rate of 0.5"""

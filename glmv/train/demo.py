@@ -50,7 +50,7 @@ class DemoConfig:
     """CPU threads; the result depends on them, so they are pinned"""
     sft_rows: int = 9600
     """rows of the cold-start set"""
-    rl_prompts: int = 2400
+    rl_prompts: int = 4800
     """prompts that RL draws from"""
     heldout: int = 480
     """held-out prompts"""
@@ -58,7 +58,7 @@ class DemoConfig:
     """print the table of the ops first"""
     sft: SftConfig = field(default_factory=lambda: SftConfig(data="", out="", steps=200))
     """supervised cold start"""
-    rl: RlConfig = field(default_factory=lambda: RlConfig(data="", out="", model="", steps=200))
+    rl: RlConfig = field(default_factory=lambda: RlConfig(data="", out="", model="", steps=160))
     """reinforcement learning"""
     eval: EvalConfig = field(default_factory=EvalConfig)
     """held-out evaluation"""

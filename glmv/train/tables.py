@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich import box
 from rich.table import Table
 
 
@@ -32,9 +33,9 @@ class EvalRow:
 def summary_table(rows: Sequence[EvalRow], group_size: int) -> Table:
     """One row a checkpoint: overall figures."""
     n = rows[0].overall.n
-    table = Table(title=f"held-out: {n} prompts x {group_size} samples, in percent", title_justify="left")
-    table.add_column("checkpoint")
-    for column in ("mean reward", "greedy", f"pass@{group_size}", "format valid", "tokens an answer"):
+    table = _table(f"held-out: {n} prompts x {group_size} samples, in percent")
+    table.add_column("checkpoint", no_wrap=True)
+    for column in ("mean reward", "greedy", f"pass@{group_size}", "format valid", "tokens"):
         table.add_column(column, justify="right")
     for row in rows:
         f = row.overall
@@ -51,7 +52,7 @@ def summary_table(rows: Sequence[EvalRow], group_size: int) -> Table:
 
 def domain_table(rows: Sequence[EvalRow], difference: tuple[str, str] | None = None) -> Table:
     """One row a domain: mean reward (greedy) of every checkpoint, and the difference of two of them."""
-    table = Table(title="mean reward (greedy) by domain, in percent", title_justify="left")
+    table = _table("mean reward (greedy) by domain, in percent")
     _columns(table, "domain", rows, difference)
     by_name = {row.name: row for row in rows}
     for domain, first in rows[0].domains.items():
@@ -65,8 +66,8 @@ def domain_table(rows: Sequence[EvalRow], difference: tuple[str, str] | None = N
 
 def cell_table(rows: Sequence[EvalRow], difference: tuple[str, str] | None = None) -> Table:
     """One row a task and difficulty. Few prompts a cell: read differences below about 8 points as noise."""
-    table = Table(title="mean reward (greedy) by task and difficulty, in percent", title_justify="left")
-    _columns(table, "domain/task/difficulty", rows, difference)
+    table = _table("mean reward (greedy) by task and difficulty, in percent")
+    _columns(table, "task", rows, difference)
     previous = ""
     for cell, first in rows[0].cells.items():
         task = cell.rpartition("/")[0]
@@ -77,12 +78,24 @@ def cell_table(rows: Sequence[EvalRow], difference: tuple[str, str] | None = Non
     return table
 
 
+def _table(title: str) -> Table:
+    # narrow enough for a terminal of 80 columns
+    return Table(
+        title=title,
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+        caption_justify="left",
+    )
+
+
 def _columns(table: Table, first: str, rows: Sequence[EvalRow], difference: tuple[str, str] | None) -> None:
-    table.add_column(first)
-    for name in ("prompts", "chance", *(row.name for row in rows)):
-        table.add_column(name, justify="right")
+    table.add_column(first, no_wrap=True)
+    for name in ("n", "chance", *(row.name for row in rows)):
+        table.add_column(name, justify="right", no_wrap=True)
     if difference:
-        table.add_column(f"{difference[1]} - {difference[0]}", justify="right")
+        table.add_column("gain", justify="right", no_wrap=True)
+        table.caption = f"n prompts a row; gain: {difference[1]} - {difference[0]}"
 
 
 def _line(
