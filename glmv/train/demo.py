@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from rich.console import Console
 
 from glmv import bench, env
@@ -23,7 +22,7 @@ from glmv.train.loading import load_model
 from glmv.train.optim import Optimizer
 from glmv.train.progress import Progress
 from glmv.train.report import write_report
-from glmv.train.run import Run
+from glmv.train.run import Run, claim
 from glmv.train.tables import EvalRow, Figures, cell_table, domain_table, summary_table
 
 AFTER_SFT, CONTROL, AFTER_RL = "after SFT", "after more SFT", "after RL"
@@ -33,8 +32,8 @@ NOTES = (
     f"'{CONTROL}' is the control: as many further supervised steps on the same cold-start set as RL took "
     "optimizer steps. This demo does not claim that RL beats more supervised training.",
     "Cells of one task and difficulty hold few prompts: read differences below about 8 points as noise.",
-    "Held-out digits are the tail of scikit-learn's set, held-out bars the last 30 % of each series, held-out "
-    "photographs another part of each picture, and held-out scenes are new drawings.",
+    "Held-out digits are the tail of scikit-learn's set, held-out bars the last 30 % of each series, "
+    "held-out photographs another part of each picture, and held-out scenes are new drawings.",
 )
 
 
@@ -67,14 +66,16 @@ class DemoConfig:
 def demo(config: DemoConfig) -> Path:
     """Run the main job and print the final table; returns the path of the HTML report.
 
-    The same command resumes a demo that was stopped.
+    The same command resumes a demo that was stopped. Where a finished one is there, it starts a new one
+    beside it: runs/demo-2 after runs/demo.
 
     Args:
         config: the configuration (`--config file.yaml`, or one flag a field).
     """
     console = Console()
-    out = Path(config.out)
-    out.mkdir(parents=True, exist_ok=True)
+    out = unfinished(Path(config.out))
+    claim(out, config)
+    console.print(f"run directory: {out}")
     torch.set_num_threads(config.threads)
     env.report()
     if config.bench:
@@ -94,6 +95,15 @@ def demo(config: DemoConfig) -> Path:
     report = stages.report()
     console.print(f"report: {report}")
     return report
+
+
+def unfinished(path: Path) -> Path:
+    """`path`, or the first of path-2, path-3, ... that holds no finished demo."""
+    candidate, number = path, 1
+    while (candidate / "report.html").exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
 
 
 class Stages:
@@ -163,9 +173,6 @@ class Stages:
         (self.out / "metrics.jsonl").write_text("".join(metrics), encoding="utf-8")
         lines = [json.dumps(example) + "\n" for example in self.examples]
         (self.out / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
-        (self.out / "config.yaml").write_text(
-            yaml.safe_dump(asdict(self.config), sort_keys=False), encoding="utf-8"
-        )
         (self.out / "env.json").write_text(json.dumps(env.collect(), indent=1), encoding="utf-8")
         return write_report(self.out)
 

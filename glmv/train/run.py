@@ -46,8 +46,7 @@ class Run:
     def __init__(self, path: str | Path, phase: str, config: object):
         self.path = Path(path)
         self.phase = phase
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._check_config(config)
+        claim(self.path, config)
         self.metrics_path = self.path / "metrics.jsonl"
         self.started = time.monotonic()
         self._board: SummaryWriter | None = None
@@ -90,18 +89,25 @@ class Run:
         if self._board is not None:
             self._board.close()
 
-    def _check_config(self, config: object) -> None:
-        text = yaml.safe_dump(asdict(config), sort_keys=False)  # type: ignore[call-overload]
-        path = self.path / "config.yaml"
-        if path.exists():
-            saved = path.read_text(encoding="utf-8")
-            if saved != text:
-                keys = _differences(yaml.safe_load(saved), yaml.safe_load(text))
-                raise ValueError(
-                    f"{self.path}: a run with another configuration is there (differs in {', '.join(keys)}); "
-                    "give another `out`, or the same configuration to resume"
-                )
-        path.write_text(text, encoding="utf-8")
+
+def claim(path: Path, config: object) -> None:
+    """Make `path` the directory of a run with this configuration (a dataclass), kept in config.yaml.
+
+    Raises:
+        ValueError: a run with another configuration is there; the message names what differs.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(asdict(config), sort_keys=False)  # type: ignore[call-overload]
+    saved_path = path / "config.yaml"
+    if saved_path.exists():
+        saved = saved_path.read_text(encoding="utf-8")
+        if saved != text:
+            keys = _differences(yaml.safe_load(saved), yaml.safe_load(text))
+            raise ValueError(
+                f"{path}: a run with another configuration is there (differs in {', '.join(keys)}); "
+                "give another `out`, or the same configuration to resume"
+            )
+    saved_path.write_text(text, encoding="utf-8")
 
 
 def atomic_save(value: object, path: Path) -> None:

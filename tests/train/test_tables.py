@@ -1,5 +1,7 @@
 """Tables of an evaluation: right figures, and narrow enough for 80 columns."""
 
+from io import StringIO
+
 from rich.console import Console
 
 from glmv.train.tables import EvalRow, Figures, cell_table, domain_table, summary_table
@@ -16,9 +18,10 @@ def checkpoint(name: str, mean: float) -> EvalRow:
 
 
 def text(table: object) -> list[str]:
-    console = Console(width=80, record=True, quiet=True)
-    console.print(table)
-    return [" ".join(line.split()) for line in console.export_text().splitlines()]
+    console = Console(width=80, file=StringIO())
+    with console.capture() as captured:
+        console.print(table)
+    return [" ".join(line.split()) for line in captured.get().splitlines()]
 
 
 ROWS = [checkpoint("after SFT", 0.412), checkpoint("after more SFT", 0.725), checkpoint("after RL", 0.6567)]
