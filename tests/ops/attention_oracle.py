@@ -48,7 +48,7 @@ def truth(
 ) -> tuple[Tensor, Tensor]:
     """out [T, H, D], lse [H, T]; in fp64 unless the inputs are of lower precision; differentiable."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    out, lse = [q[:0]], []  # q[:0]: part of the graph even when there is no segment
+    out, lse = [q[:0] + k[:0].sum() + v[:0].sum()], []  # part of the graph even when there is no segment
     q_start = k_start = 0
     k_rooms = pack.q if pack.k is None else pack.k
     for s, (q_len, k_room) in enumerate(zip(pack.q, k_rooms, strict=True)):

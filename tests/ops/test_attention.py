@@ -49,24 +49,44 @@ def errors(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> list[float]:
 # ---- 1. the reference ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("max_scores", [1 << 18, 20])
+@pytest.fixture(params=["fused", "formula"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """On a CPU the reference takes PyTorch's fused attention, elsewhere the formula: here both are run."""
+    if request.param == "formula":
+        module = importlib.import_module("glmv.ops.attention_reference")
+        monkeypatch.setattr(module, "_fused", module._formula)
+        monkeypatch.setattr(module, "_fused_bwd", module._formula_bwd)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("max_scores", [1 << 24, 20])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", PACKS)
 def test_equals_the_loop(name: str, causal: bool, max_scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 20 scores a tile, each segment is a tile of its own and longer ones are cut between queries."""
-    monkeypatch.setattr(importlib.import_module("glmv.ops.attention"), "MAX_SCORES", max_scores)
+    """With 20 scores a tile, each segment is a tile of its own."""
+    monkeypatch.setattr("glmv.ops.attention_tiles.MAX_SCORES", max_scores)
     pack = PACKS[name]
     for heads, kv_heads in HEADS:
         inputs = pack.tensors(heads, kv_heads, 5)
         got, want = run(*inputs, pack, causal), truth(*inputs, pack, causal)
         assert max(errors(got, want)) < ATTENTION_FP64
-        seen = want[1].isfinite()
-        weights = torch.randn_like(got[0]), torch.randn_like(got[1][seen])
-        total = sum((w * x).sum() for w, x in zip(weights, (got[0], got[1][seen]), strict=True))
-        total_of_loop = sum((w * x).sum() for w, x in zip(weights, (want[0], want[1][seen]), strict=True))
-        grads = torch.autograd.grad(total, inputs)
-        grads_of_loop = torch.autograd.grad(total_of_loop, inputs, allow_unused=True, materialize_grads=True)
-        assert max(errors(grads, grads_of_loop)) < ATTENTION_FP64
+        dout = torch.randn_like(got[0])
+        grads, loop_grads = (torch.autograd.grad(x[0], inputs, dout, retain_graph=True) for x in (got, want))
+        assert max(errors(grads, loop_grads)) < ATTENTION_FP64
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", PACKS)
+def test_gradient_of_lse_equals_the_loop(name: str, causal: bool) -> None:
+    pack = PACKS[name]
+    inputs = pack.tensors(4, 2, 5)
+    got, want = run(*inputs, pack, causal), truth(*inputs, pack, causal)
+    seen = want[1].isfinite()
+    dlse = torch.randn_like(want[1][seen])
+    totals = [x[0].square().sum() + (dlse * x[1][seen]).sum() for x in (got, want)]
+    grads, loop_grads = (torch.autograd.grad(x, inputs, materialize_grads=True) for x in totals)
+    assert max(errors(grads, loop_grads)) < ATTENTION_FP64
 
 
 def test_hand_numbers() -> None:
@@ -197,16 +217,21 @@ def test_two_runs_are_equal() -> None:
 # ---- 4. strides, poison, nothing at all ----------------------------------------------------------------
 
 
-def test_views_of_a_fused_projection() -> None:
-    """q, k, v as they come out of one qkv GEMM, and a gradient of stride 0."""
-    pack = Pack([4, 6])
+@pytest.mark.parametrize("lengths", [[4, 6], [5, 5], [1] * 10])
+@pytest.mark.parametrize("causal", [True, False])
+def test_views_of_a_fused_projection(lengths: list[int], causal: bool) -> None:
+    """q, k, v as they come out of one qkv GEMM, a gradient of stride 0, and rows that are no unit stride."""
+    pack = Pack(lengths)
     qkv = torch.randn(10, 5, 8, dtype=torch.float64, requires_grad=True)
     parts = qkv[:, :3], qkv[:, 3:4], qkv[:, 4:]
-    got = torch.autograd.grad(run(*parts, pack, True)[0].sum(), qkv)
-    want = torch.autograd.grad(truth(*parts, pack, True)[0].sum(), qkv)
+    got = torch.autograd.grad(run(*parts, pack, causal)[0].sum(), qkv)
+    want = torch.autograd.grad(truth(*parts, pack, causal)[0].sum(), qkv)
     assert errors(got, want)[0] < ATTENTION_FP64
-    transposed = [x.detach().transpose(0, 2).contiguous().transpose(0, 2) for x in parts]
-    assert errors(run(*transposed, pack, True), truth(*parts, pack, True))[0] < ATTENTION_FP64
+    turned = [x.detach().transpose(0, 2).contiguous().transpose(0, 2).requires_grad_() for x in parts]
+    out, want_out = run(*turned, pack, causal)[0], truth(*turned, pack, causal)[0]
+    dout = torch.randn(8, 3, 10, dtype=torch.float64).transpose(0, 2)
+    results = [(x, *torch.autograd.grad(x, turned, dout)) for x in (out, want_out)]
+    assert max(errors(*results)) < ATTENTION_FP64
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
