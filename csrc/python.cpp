@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/build_info.h"
 #include "common/isa.h"
 #include "common/rope_args.h"
 #include "common/view.h"
@@ -47,11 +48,13 @@ void rope(const Borrowed& q, const std::optional<Borrowed>& k, const Borrowed& p
 
 py::dict build_info() {
   py::dict info;
-  info["version"] = GLMV_VERSION;
-  info["compiler"] = GLMV_COMPILER;
-  info["flags"] = GLMV_FLAGS;
-  info["torch_built_with"] = GLMV_TORCH_VERSION;
-  info["torch_target"] = GLMV_TORCH_TARGET;
+  info["version"] = glmv_version();
+  info["compiler"] = glmv_compiler();
+  info["flags"] = glmv_flags();
+  info["torch_built_with"] = glmv_torch_built_with();
+  info["torch_target"] = glmv_torch_target();
+  info["cuda"] = glmv_cuda_version();
+  info["cuda_archs"] = glmv_cuda_archs();
   return info;
 }
 

@@ -11,6 +11,8 @@ class BuildInfo(TypedDict):
     flags: str
     torch_built_with: str
     torch_target: str
+    cuda: str
+    cuda_archs: str
 
 def rope(
     q: Array,  # [T, H, D] float32 | bfloat16 | float16, stride 1 in D
@@ -28,7 +30,10 @@ def rope(
     """`glmv.ops.rope` into given outputs. Raises ValueError or TypeError for arguments that do not fit."""
 
 def build_info() -> BuildInfo:
-    """What this build is: version, compiler and flags, the torch of its headers, the oldest torch it serves."""
+    """What this build is: version, compiler and flags, the torch of its headers, the oldest torch it serves.
+
+    `cuda` is the version of nvcc and `cuda_archs` its targets ("80+PTX;90;100;120"), both "" without CUDA.
+    """
 
 def isa() -> str:
     """The instruction set that the kernels use here: "avx2" or "portable"."""

@@ -25,6 +25,11 @@ DType dtype_of(const torch::stable::Tensor& tensor) {
   }
 }
 
+std::string device_of(const torch::stable::Tensor& tensor) {
+  if (tensor.is_cpu()) return "cpu";
+  return tensor.is_cuda() ? "cuda:" + std::to_string(tensor.get_device_index()) : "another device";
+}
+
 void run(void*, int64_t count, int64_t grain, RangeFn fn, void* context) {
   torch::stable::parallel_for(0, count, grain, [=](int64_t begin, int64_t end) { fn(begin, end, context); });
 }
@@ -38,7 +43,7 @@ View view(const torch::stable::Tensor& tensor) {
           .dtype = dtype_of(tensor),
           .sizes = {sizes.begin(), sizes.end()},
           .strides = {strides.begin(), strides.end()},
-          .device = tensor.is_cpu() ? "cpu" : "another device",
+          .device = device_of(tensor),
           .read_only = false};
 }
 

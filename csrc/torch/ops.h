@@ -15,4 +15,7 @@ std::tuple<Tensor, Tensor> rope(const Tensor& q, const Tensor& k, const Tensor& 
 void rope_(const Tensor& q, const Tensor& k, const Tensor& pos, const Tensor& inv_freq,
            const Tensor& axis_of_lane, bool adjacent, bool conjugate);
 
+// scale_add.cpp, in builds with CUDA
+Tensor scale_add(const Tensor& x, const Tensor& y, double scale);
+
 }  // namespace glmv::native
