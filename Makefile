@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
 BUILD_NEEDS := 'setuptools>=77' ninja 'pybind11>=2.13'
 CXX_FILES := $(wildcard csrc/*.* csrc/*/*.*)
-BUILD_FILES := pyproject.toml setup.py build_tools/backend.py $(CXX_FILES)
+BUILD_FILES := pyproject.toml setup.py $(wildcard build_tools/*.py) $(CXX_FILES)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-full check bench wheel docs gpu clean
@@ -41,8 +41,8 @@ check: .venv/.dev  ## lint, format, types, style
 bench: .venv/.test  ## time the ops against eager PyTorch
 	$(BIN)/glmv bench
 
-wheel: .venv/.dev  ## sdist and wheel in dist/
-	$(BIN)/python -m build --no-isolation
+wheel: .venv/.dev  ## sdist and wheel in dist/, checked; CUDA=1: with CUDA kernels (needs nvcc, no GPU)
+	$(BIN)/python scripts/make_wheel.py $(if $(filter 1,$(CUDA)),--cuda)
 
 docs: .venv/.test  ## run the commands and snippets that README and docs show
 	$(PYTEST) tests/test_docs.py

@@ -12,6 +12,7 @@ the version after "+", for wheels of an own index.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT))
@@ -75,6 +77,18 @@ class NinjaBuild(build_ext):
         return {str(path): str(there[built]) for built, path in self._placed(inplace=False).items()}
 
 
+class LocalVersion(egg_info):
+    """egg_info that adds GLMV_LOCAL_VERSION: 0.1.0+cu130."""
+
+    def finalize_options(self) -> None:
+        local = os.environ.get("GLMV_LOCAL_VERSION")
+        if local and not re.fullmatch(r"[a-z0-9]+(\.[a-z0-9]+)*", local):
+            toolchain.stop(f"GLMV_LOCAL_VERSION={local!r} is no part of a version", "write it like cu130")
+        if local:
+            self.tag_build = f"+{local}"
+        super().finalize_options()
+
+
 def _run(command: list[str]) -> tuple[int, str]:
     """Exit code and output, which is shown as it comes."""
     lines = []
@@ -95,9 +109,7 @@ def main() -> None:
     if cxx is None and {"build_ext", "build", "install", "bdist_wheel", "editable_wheel"} & set(sys.argv):
         no_compiler(os.environ.get("CXX") or "c++, g++, clang++")
     extensions = [Extension("glmv._C", sources=[])] if cxx else []
-    local = os.environ.get("GLMV_LOCAL_VERSION")
-    options = {"egg_info": {"tag_build": f"+{local}"}} if local else {}
-    setup(ext_modules=extensions, cmdclass={"build_ext": NinjaBuild}, options=options)
+    setup(ext_modules=extensions, cmdclass={"build_ext": NinjaBuild, "egg_info": LocalVersion})
 
 
 def no_compiler(looked: str) -> None:

@@ -329,7 +329,9 @@ def test_sdist_and_pure_wheel_hold_each_file_once(tree: Path) -> None:
         tar.extractall(tree / "unpacked", filter="data")
     assert [name for name, n in Counter(names).items() if n > 1] == []
     assert package_files() <= set(names)
-    assert {name for name in files() if name.startswith(("csrc/", "build_tools/", "tests/"))} <= set(names)
+    assert {
+        name for name in files() if name.startswith(("csrc/", "build_tools/", "scripts/", "tests/"))
+    } <= set(names)
     assert [name for name in names if name.startswith(("kernels/", "bench/", "recipes/"))] == []
 
     (source,) = (tree / "unpacked").iterdir()
