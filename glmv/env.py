@@ -6,18 +6,19 @@ Works on a broken installation too: what cannot be found out is a sentence in th
 """
 
 import argparse
+import ctypes
 import importlib
 import os
 import platform
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
 from json import dumps
 from pathlib import Path
 from typing import Any
+
+from glmv import _cuda
 
 Info = dict[str, Any]
 
@@ -34,6 +35,16 @@ PACKAGES = (
 )
 VARIABLES = ("GLMV_", "OMP_", "MKL_", "CUDA_", "TORCH_", "TRITON_", "NVIDIA_")
 CPU_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
+# What libglmv.so tells of itself: names of C functions without "glmv_".
+BUILD_INFO = (
+    "version",
+    "compiler",
+    "flags",
+    "torch_built_with",
+    "torch_target",
+    "cuda_version",
+    "cuda_archs",
+)
 # What a broken installation raises on import or first use.
 BROKEN = (ImportError, OSError, RuntimeError, ValueError, AttributeError)
 
@@ -48,7 +59,9 @@ def collect() -> Info:
         "torch": _guard(_torch),
         "packages": {name: _version(name) for name in PACKAGES},
         "cpu": _guard(_cpu),
-        "gpus": _gpus(),
+        "driver": _guard(_cuda.driver),
+        "gpus": _cuda.gpus(),
+        "self-test": _guard(_cuda.self_test),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES)},
         "ops": _guard(_ops),
     }
@@ -108,17 +121,6 @@ def _text(value: object) -> str:
     return (" ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 
-def _output(*command: str) -> str:
-    """Standard output of a command, empty if it is missing or fails."""
-    if shutil.which(command[0]) is None:
-        return ""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
 # ---- sections ------------------------------------------------------------------------------------------
 
 
@@ -127,25 +129,42 @@ def _glmv() -> Info:
 
     root = PACKAGE.parent
     commit = (
-        _output("git", "-C", str(root), "describe", "--always", "--dirty") if (root / ".git").exists() else ""
+        _cuda.output("git", "-C", str(root), "describe", "--always", "--dirty")
+        if (root / ".git").exists()
+        else ""
     )
     return {"version": __version__, "commit": commit or "not a checkout", "location": str(PACKAGE)}
 
 
 def _extension() -> Info:
-    """Loads it, as the first op call would."""
+    """Loads it, as the first op call would. What it is, the library itself tells."""
     from glmv import _native
 
-    files = sorted(path.name for path in PACKAGE.glob("*.so"))
-    section: Info = {"state": _native.load() or "loaded", "files": files}
+    section: Info = {
+        "state": _native.load() or "loaded",
+        "file": str(_native.LIBRARY) if _native.LIBRARY.exists() else "none",
+        "files": sorted(path.name for path in PACKAGE.glob("*.so")),
+    }
     try:
-        native = importlib.import_module("glmv._C")
+        section["isa"] = importlib.import_module("glmv._C").isa()
     except ImportError as error:
         section["_C"] = f"missing: {error}"
-        return section
-    section["isa"] = native.isa()
-    section.update(native.build_info())
-    return section
+    kernels = PACKAGE / "libglmv.so"
+    return section | (_build_info(kernels) if kernels.exists() else {})
+
+
+def _build_info(kernels: Path) -> Info:
+    """Also where glmv._C is missing."""
+    info: Info = {}
+    try:
+        library = ctypes.CDLL(str(kernels))
+        for name in BUILD_INFO:
+            tell = library[f"glmv_{name}"]
+            tell.restype = ctypes.c_char_p
+            info[name] = tell().decode() or "none"
+    except (OSError, AttributeError) as error:  # a library that does not load, or of another version
+        info[kernels.name] = str(error)
+    return info
 
 
 def _torch() -> Info:
@@ -188,12 +207,6 @@ def _cpu() -> Info:
     }
 
 
-def _gpus() -> list[str]:
-    """`name, compute capability, driver, memory` of each GPU, as the driver tells; needs no CUDA torch."""
-    query = "--query-gpu=name,compute_cap,driver_version,memory.total"
-    return _output("nvidia-smi", query, "--format=csv,noheader").splitlines()
-
-
 def _ops() -> Info:
     """Device and, per op, what "auto" takes for a plain call and the reasons of the other backends."""
     import torch
@@ -232,6 +245,7 @@ def _problems(info: Info) -> list[str]:
     state = info["extension"].get("state", "loaded")
     if state != "loaded":
         problems.append(state)
+    problems += [f"self-test on {at}: {said}" for at, said in info["self-test"].items() if "failed" in said]
     pools = info["torch"].get("openmp", [])
     if len(pools) > 1:
         problems.append(
@@ -250,6 +264,8 @@ def _hints(info: Info) -> list[str]:
         )
     if info["gpus"] and not info["torch"].get("cuda available"):
         hints.append("a GPU is here, but this torch does not see it: install a CUDA build of torch")
+    cuda, archs = (info["extension"].get(name, "none") for name in ("cuda_version", "cuda_archs"))
+    hints += _cuda.hints(info["gpus"], info["driver"].get("cuda", "none"), cuda, archs)
     if not info["gpus"]:
         hints.append("no GPU: ops run on the CPU")
     threads, cores = info["torch"].get("threads"), info["cpu"].get("cores")
