@@ -1,6 +1,7 @@
 """Whatever the build lacks, it says so in one line with the remedy."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -146,6 +147,21 @@ def test_one_line_with_the_remedy(trap: str, tree: Path, tmp_path: Path) -> None
     assert problem in said
     assert remedy in cure
     assert list(tree.rglob("_torch.so")) == []
+
+
+def documented() -> list[str]:
+    """The messages of the first two tables of docs/install.md."""
+    text = (ROOT / "docs/install.md").read_text().partition("## Troubleshooting")[2]
+    rows = re.findall(r"^\| (`.*?`) \|", text.partition("### From others")[0], re.MULTILINE)
+    return [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+
+
+def test_documented_messages_exist() -> None:
+    sources = [ROOT / "setup.py", *ROOT.glob("build_tools/*.py"), *ROOT.glob("glmv/_*.py")]
+    code = "".join(path.read_text() for path in [*sources, *ROOT.glob("csrc/torch/*.cpp")])
+    code = re.sub(r'"\s+f?"', "", code)  # a message of several lines is one
+    assert len(documented()) > 20
+    assert [message for message in documented() if message not in code] == []
 
 
 # ---- parts -----------------------------------------------------------------------------------------------
