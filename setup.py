@@ -48,6 +48,9 @@ class NinjaBuild(build_ext):
 
     def _config(self) -> ninja_file.Config:
         cxx, kit = toolchain.compiler(), cuda.toolkit()
+        archs = cuda.archs() if kit else []
+        if kit:
+            cuda.check_known(archs, kit)
         assert cxx is not None
         return ninja_file.Config(
             cxx=cxx,
@@ -56,7 +59,7 @@ class NinjaBuild(build_ext):
             cxxflags=os.environ.get("CXXFLAGS", ""),
             ldflags=os.environ.get("LDFLAGS", ""),
             toolkit=kit,
-            archs=tuple(cuda.archs()) if kit else (),
+            archs=tuple(archs),
             nvcc_jobs=cuda.nvcc_jobs() if kit else 1,
         )
 

@@ -140,8 +140,8 @@ def _arch(entry: str, asked: str) -> Arch:
     return Arch(number, ptx)
 
 
-def gencode(wanted: list[Arch], kit: Toolkit) -> str:
-    """nvcc's flags for these; ends the build if this nvcc does not know one of them."""
+def check_known(wanted: list[Arch], kit: Toolkit) -> None:
+    """Ends the build if this nvcc does not know one of them."""
     known = {int(number) for number in re.findall(r"sm_(\d+)\b", _output(kit.nvcc, "--list-gpu-code"))}
     unknown = [str(arch.number) for arch in wanted if arch.number not in known]
     if unknown:
@@ -149,11 +149,20 @@ def gencode(wanted: list[Arch], kit: Toolkit) -> str:
             f"GLMV_CUDA_ARCHS asks for {';'.join(unknown)}, which nvcc {kit.release} does not know",
             f"leave it out, or take a later toolkit; it knows {';'.join(map(str, sorted(known)))}",
         )
-    return " ".join(
-        f"-gencode arch=compute_{a.number},code="
-        + (f"[sm_{a.number},compute_{a.number}]" if a.ptx else f"sm_{a.number}")
-        for a in wanted
-    )
+
+
+def gencode(wanted: tuple[Arch, ...], own: tuple[str, ...] = ()) -> str:
+    """nvcc's flags for these. `own`: targets of one file ("90a", "100f"), each in place of its plain one.
+
+    So a file that uses what only one GPU or family has still holds code for the others.
+    """
+    suffix = {int(target[:-1]): target[-1] for target in own}
+    flags = []
+    for arch in wanted:
+        name = f"{arch.number}{suffix.get(arch.number, '')}"
+        code = f"[sm_{name},compute_{name}]" if arch.ptx else f"sm_{name}"
+        flags.append(f"-gencode arch=compute_{name},code={code}")
+    return " ".join(flags)
 
 
 def nvcc_jobs() -> int:

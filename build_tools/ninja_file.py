@@ -26,7 +26,8 @@ NVCC_FLAGS = "-O3 -std=c++20 -lineinfo --threads 1 -Xcompiler -g0,-fPIC,-fvisibi
 LINK_FLAGS = "-shared -Wl,-s -Wl,--exclude-libs,ALL -Wl,-rpath,'$$ORIGIN'"
 
 KERNELS = ("common/isa.cpp", "cpu/rope.cpp")
-CUDA_KERNELS = ("cuda/scale_add.cu",)
+# Source -> targets that it needs in place of plain ones, "90a" say: the arch list names none of them.
+CUDA_KERNELS: dict[str, tuple[str, ...]] = {"cuda/scale_add.cu": ()}
 BUILD_INFO = "common/build_info.cpp"
 CHECKS = ("common/view.cpp", "common/rope_args.cpp")  # linked into both front ends
 TORCH = ("torch/register.cpp", "torch/adapt.cpp", "torch/rope.cpp")
@@ -63,7 +64,8 @@ def write(config: Config) -> str:
     core = "-Wl,-soname,libglmv.so -Wl,-z,defs"
     with_torch = f"{front} {lib} -ltorch_cpu"
     if kit:
-        kernels += _compile(lines, CUDA_KERNELS, rule="nvcc")
+        for source, own in CUDA_KERNELS.items():
+            kernels += _compile(lines, (source,), cuda.gencode(config.archs, own), rule="nvcc")
         # Static, so that no CUDA library is needed to load the file; it opens the driver on first use.
         core += f" -L{_quote(kit.lib)} -lcudart_static -lrt -ldl -lpthread"
         torch += " -DGLMV_WITH_CUDA"
@@ -96,13 +98,12 @@ def _rules(config: Config) -> list[str]:
     kit = config.toolkit
     if kit is None:
         return lines
-    targets = cuda.gencode(list(config.archs), kit)
     host = f"-ccbin {_quote(config.cxx[0])}"
     return lines + [
         "pool nvcc",
         f"  depth = {config.nvcc_jobs}",
         "rule nvcc",
-        f"  command = {_quote(kit.nvcc)} {host} {NVCC_FLAGS} {targets} -frandom-seed $in -Icsrc $more "
+        f"  command = {_quote(kit.nvcc)} {host} {NVCC_FLAGS} $more -frandom-seed $in -Icsrc "
         "-MD -MF $out.d -c $in -o $out",
         *deps,
         "  pool = nvcc",

@@ -106,7 +106,7 @@ def _print_coloured(text: str) -> None:
     styled = Text(text)
     styled.highlight_regex(r"(?m)^\S.*$", "bold cyan")
     styled.highlight_regex(r"(?m)\bauto -> \S+", "bold green")
-    styled.highlight_regex(r"not installed|missing|not built|did not load", "yellow")
+    styled.highlight_regex(r"not installed|missing|not built|did not load|failed", "yellow")
     Console(highlight=False, soft_wrap=True).print(styled)
 
 

@@ -169,7 +169,7 @@ def _binaries(library: Path, wanted: str, recorded: str) -> Iterator[Result]:
     if tool is None:
         yield False, "GPU binaries", "no cuobjdump to look with: pip install triton, or the CUDA toolkit"
         return
-    listed = re.findall(r"(\S+)\.sm_(\d+)\.(cubin|ptx)", _output(tool, "-lelf", "-lptx", library))
+    listed = re.findall(r"(\S+)\.sm_(\d+)[af]?\.(cubin|ptx)", _output(tool, "-lelf", "-lptx", library))
     expected = set()
     for arch in wanted.split(";"):
         number = arch.removesuffix("+PTX")

@@ -244,10 +244,14 @@ def test_wrong_arch_list(text: str, message: str) -> None:
     assert message in stops(lambda: cuda.archs(text))
 
 
-def test_gencode(tmp_path: Path) -> None:
-    kit = cuda.Toolkit(toolkit_at(tmp_path) / "bin/nvcc", (13, 0, 88), tmp_path, tmp_path)
-    assert cuda.gencode(cuda.archs("80+PTX;90"), kit) == (
+def test_gencode() -> None:
+    """A file's own targets take the place of the plain ones of the list, and never add to it."""
+    wanted = tuple(cuda.archs("80+PTX;90"))
+    assert cuda.gencode(wanted) == (
         "-gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90"
+    )
+    assert cuda.gencode(wanted, ("90a", "100f")) == (
+        "-gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a"
     )
 
 
