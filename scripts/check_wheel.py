@@ -43,6 +43,9 @@ sys.path.insert(0, sys.argv[1])
 warnings.simplefilter("error", RuntimeWarning)
 import torch, glmv.ops
 from glmv import _native
+files = [getattr(m, "__file__", None) or "" for n, m in sys.modules.items() if n.split(".")[0] == "glmv"]
+strange = [file for file in files if not file.startswith(sys.argv[1])]
+assert not strange, f"not of this wheel: {strange[0]}"  # an editable install fills what a wheel lacks
 off, reason = sys.argv[2] == "off", _native.load()
 assert (reason is None) != off, reason
 x = torch.ones(3, 2, 4)
