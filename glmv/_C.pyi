@@ -1,4 +1,4 @@
-"""CPU kernels on any array with `__dlpack__` (NumPy, PyTorch, JAX), without PyTorch. Built from csrc/python.cpp."""
+"""CPU kernels on any array with `__dlpack__` (NumPy, JAX, ...), without PyTorch. Built from csrc/python.cpp."""
 
 from typing import Any, Protocol, TypedDict
 
@@ -28,7 +28,7 @@ def rope(
     """`glmv.ops.rope` into given outputs. Raises ValueError or TypeError for arguments that do not fit."""
 
 def build_info() -> BuildInfo:
-    """What this build is: version, compiler and flags, the torch of its headers, the oldest torch it serves."""
+    """What this build is: version, compiler, flags, torch of its headers, oldest torch it serves."""
 
 def isa() -> str:
     """The instruction set that the kernels use here: "avx2" or "portable"."""
