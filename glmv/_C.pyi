@@ -1,4 +1,4 @@
-"""CPU kernels on any array with `__dlpack__` (NumPy, JAX, ...), without PyTorch. Built from csrc/python.cpp."""
+"""CPU kernels on any array with `__dlpack__` (NumPy, JAX, ...), without PyTorch. Built from python.cpp."""
 
 from typing import Any, Protocol, TypedDict
 
