@@ -218,7 +218,7 @@ def is_valid(rewards: Sequence[float]) -> bool:
 
 
 def balance(rewards: Sequence[float]) -> float:
-    """How near to half right and half wrong: 4 times the variance, from 0 (no spread) to 1 (0s and 1s evenly).
+    """How near to half right and half wrong: 4 variances, from 0 (no spread) to 1 (as many 0s as 1s).
 
     Of binary rewards it is 4 p (1 - p) of the share p of right ones, so the nearest counts come first; one
     measure for both kinds, because a domain with partial credit has groups of both. Rounded, so that 3 of 8
