@@ -75,6 +75,7 @@ def test_no_repeat_within_an_iteration_and_rest_after_it() -> None:
     assert len(set(first)) == 10
     assert not set(first) & set(second)
     assert not set(second) & set(third)
+    assert set(first) & set(third)  # of 20 rested prompts: all 10 new ones has a chance of 5e-6
 
 
 def test_a_small_pool_takes_the_longest_rested() -> None:

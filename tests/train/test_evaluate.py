@@ -55,7 +55,7 @@ def test_figures_by_hand(
         if sampling.temperature == 0:
             texts = {first.id: [right], second.id: [wrong]}
         else:
-            texts = {first.id: [right, wrong, bare, right], second.id: [wrong] * 4}
+            texts = {first.id: [wrong, right, bare, right], second.id: [wrong] * 4}
         return [[answer(t, processor) for t in texts[p.sample.id]] for p in prompts]
 
     monkeypatch.setattr(evaluate_module, "generate", generate)
@@ -67,7 +67,7 @@ def test_figures_by_hand(
     assert f.chance == pytest.approx(sum(s.extra_info["chance"] for s in sums) / 2)
     assert row.domains == {"math": f}
     assert [(e["reward"], e["reason"], e["reference"]) for e in examples] == [
-        (1.0, "ok", truth(first)),
+        (0.0, "wrong", truth(first)),
         (0.0, "wrong", truth(second)),
     ]
 

@@ -1,6 +1,7 @@
 """The SFT and RL loops: a stopped run resumes bit for bit, the checkpoint loads, metrics are complete."""
 
 import json
+import math
 import os
 import signal
 from pathlib import Path
@@ -84,6 +85,9 @@ def test_a_stopped_sft_run_resumes_bit_for_bit(
     resumed = sft(sft_config(data_dir, tmp_path / "stopped"))
     assert same(whole, resumed)
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "stopped")
+    # a random start is near the uniform distribution: the mean over tokens is near log V
+    start, vocab = metrics(tmp_path / "whole")[0]["loss"], weights(whole)["lm_head.weight"].shape[0]
+    assert start == pytest.approx(math.log(vocab), rel=0.1)
 
 
 def test_a_stopped_rl_run_resumes_bit_for_bit(

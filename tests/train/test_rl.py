@@ -92,8 +92,29 @@ def test_groups_without_signal_leave_the_weights_alone(
     before = {k: v.clone() for k, v in stage.model.state_dict().items()}
     metrics = iteration(stage, pool, curriculum_of(pool, c), c)
     assert (metrics["groups"], metrics["optimizer_steps"], metrics["valid_share"]) == (0, 0, 0.0)
+    assert {metrics[key] for key in metrics if key.startswith("valid_share/")} == {0.0}
     assert metrics["expansion_ratio"] == c.curriculum.max_expansion
     assert all(torch.equal(v, before[k]) for k, v in stage.model.state_dict().items())
+
+
+def test_every_iteration_samples_with_a_seed_of_its_own(
+    tiny: Tiny, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = []
+
+    def generate(*args: Any) -> list[list[Completion]]:
+        seeds.append(args[5])
+        return original(*args)
+
+    original = rl_module.generate
+    monkeypatch.setattr(rl_module, "generate", generate)
+    for seed in (0, 1):
+        c = config(data_dir, seed=seed)
+        stage, pool = start(tiny, c)
+        curriculum = curriculum_of(pool, c)
+        for stage.step in range(3):
+            iteration(stage, pool, curriculum, c)
+    assert len(set(seeds)) == 6
 
 
 def test_more_minibatches_than_groups_take_one_step_a_group(
