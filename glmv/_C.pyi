@@ -1,4 +1,4 @@
-"""CPU kernels on any array with `__dlpack__` (NumPy, PyTorch, JAX), without PyTorch. Built from csrc/python.cpp."""
+"""CPU kernels on any array with `__dlpack__` (NumPy, JAX, ...), without PyTorch. Built from python.cpp."""
 
 from typing import Any, Protocol, TypedDict
 
@@ -30,7 +30,7 @@ def rope(
     """`glmv.ops.rope` into given outputs. Raises ValueError or TypeError for arguments that do not fit."""
 
 def build_info() -> BuildInfo:
-    """What this build is: version, compiler and flags, the torch of its headers, the oldest torch it serves.
+    """What this build is: version, compiler, flags, torch of its headers, oldest torch it serves.
 
     `cuda` is the version of nvcc and `cuda_archs` its targets ("80+PTX;90;100;120"), both "" without CUDA.
     """

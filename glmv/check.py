@@ -1,6 +1,6 @@
 """Argument checks whose messages name the argument, what was expected and what came.
 
-    rope: pos must be [A, T=8192] int32|int64 on cuda:0, got [3, 8191] int64 on cuda:0
+rope: pos must be [A, T=8192] int32|int64 on cuda:0, got [3, 8191] int64 on cuda:0
 """
 
 from collections.abc import Sequence
@@ -83,5 +83,5 @@ def cu_seqlens(op: str, name: str, value: object, total: int, device: torch.devi
 def _size(dim: Dim) -> int | None:
     if isinstance(dim, int):
         return dim
-    name, eq, size = dim.partition("=")
+    _, eq, size = dim.partition("=")
     return int(size) if eq else None

@@ -5,13 +5,16 @@ a dataclass by jsonargparse: `--config file.yaml` and one flag a field, an unkno
 """
 
 import argparse
+import dataclasses
 import difflib
 import os
 import re
 import sys
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+RESUMES = "the same command goes on from the last checkpoint"
 USAGE = """usage: glmv COMMAND [options]        glmv COMMAND --help explains one
 
   env     what is installed here, which backend each op will use, and why
@@ -38,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rl": _rl,
         "eval": _eval,
     }
-    # A waiting OpenMP thread spins for about a millisecond; on a machine with other work it then holds the core
-    # that the thread it waits for needs. Measured: up to 60 times slower. Read when torch is imported.
+    # A waiting OpenMP thread spins, by default for about a millisecond. Where other work runs, it then holds
+    # the core that the thread it waits for needs: an RL iteration took 70 s, not 1 s. Read by torch's import.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if argv[0] not in commands:
         return _fail(f"unknown command {argv[0]!r}{nearest(argv[0], list(commands))}; see glmv --help")
@@ -49,8 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "glmv").partition(".")[0] == "glmv":
             raise
         return _fail(f"{argv[0]} needs more packages: pip install 'glmv[demo]' (missing: {error.name})")
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         return _fail(str(error))
+    except KeyboardInterrupt:
+        return _stopped(argv[0], "stopped")
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -62,6 +67,11 @@ def nearest(word: str, known: Sequence[str]) -> str:
 def _fail(message: str) -> int:
     print(f"glmv: {message}", file=sys.stderr)
     return 2
+
+
+def _stopped(command: str, how: str) -> int:
+    print(f"glmv {command}: {how}", file=sys.stderr)
+    return 130  # the shell's code for Ctrl-C
 
 
 def _env(argv: list[str]) -> int:
@@ -168,11 +178,8 @@ def _stage(name: str, config_type: type[Any], run: Callable[[Any], object], argv
     try:
         print(run(config))
     except (Interrupted, KeyboardInterrupt) as stop:
-        print(
-            f"glmv {name}: {stop or 'stopped'}; the same command goes on from the last checkpoint",
-            file=sys.stderr,
-        )
-        return 130  # the shell's code for Ctrl-C
+        how = str(stop) or "stopped"
+        return _stopped(name, how if name == "eval" else f"{how}; {RESUMES}")
     return 0
 
 
@@ -189,18 +196,39 @@ def _parse(name: str, config_type: type[Any], argv: list[str]) -> Any:
     parser = Parser(prog=f"glmv {name}", description=description)
     parser.add_argument("--config", action="config", help="YAML file with any of these settings")
     parser.add_class_arguments(config_type, None)
-    values = parser.instantiate(parser.parse_args(argv))
+    values = parser.parse_args(argv)
+    for key, kind in typing.get_type_hints(config_type).items():
+        if dataclasses.is_dataclass(kind) and not isinstance(values[key], jsonargparse.Namespace):
+            parser.error(f"{key}: expected a group of settings, got {values[key]!r}")
+    values = parser.instantiate(values)
     return config_type(**{k: v for k, v in vars(values).items() if k != "config"})
 
 
 def _explain(message: str, parser: Any) -> str:
-    """The parser's message, with the nearest known setting where one was unknown."""
-    text = message.strip()
+    """The parser's message in one plain line, with the nearest known setting where one was unknown."""
+    text = " ".join(message.split())
+    for pattern, plain in _PLAIN:
+        text = re.sub(pattern, plain, text)
     for pattern in _UNKNOWN:
         if found := re.search(pattern, text):
             key = ".".join(part for part in found.groups() if part)
-            return text + nearest(key, [action.dest for action in parser._actions])
+            known = [action.dest for action in parser._actions]
+            inside = [name for name in known if name.endswith(f".{key}")]  # lr -> optim.lr
+            return text + nearest(inside[0] if inside else key, known)
     return text
+
+
+# What jsonargparse says -> what the user reads.
+_PLAIN = (
+    (r'Parser key "([\w.]+)": ', r"\1: "),
+    (
+        r"Does not .* Subtypes: \[<class '(\w+)'>, <class 'NoneType'>\] .* Given value: ",
+        r"expected \1 or null, got ",
+    ),
+    (r"Expected a <class '(\w+)'>", r"expected \1"),
+    (r"Expected a typing\.Literal\[(.*?)\]", r"expected one of \1"),
+    (r"\. Got value: ", ", got "),
+)
 
 
 # How jsonargparse says that a flag, a key of a group, or a key of a file is unknown.

@@ -101,6 +101,8 @@ TASK_CHANCE_ABS = 0.07  # about three standard errors of a rate near 1/2 over 40
 ROLLOUT_LOGP_ATOL = 2e-5
 # fp32 gradients of one step whose rows were packed in another way.
 PACKING_GRAD_RTOL = 2e-4
+# A mean of some ten fp32 losses, with packed rows or one row at a time.
+LOSS_RTOL = 1e-5
 
 
 def five_sigma(n: int, p: float) -> float:

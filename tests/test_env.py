@@ -36,7 +36,8 @@ def test_facts(info: env.Info) -> None:
     assert json.loads(json.dumps(info)) == info
     assert info["torch"]["version"] == str(torch.__version__)
     assert info["torch"]["threads"] == torch.get_num_threads()
-    assert len(info["torch"]["openmp"]) == 1
+    # scikit-learn brings an OpenMP of its own into a process; torch's must be there
+    assert [p for p in info["torch"]["openmp"] if "/torch/" in p]
     assert info["extension"]["state"] == (_native.load() or "loaded")
     assert info["packages"]["triton"] != "not installed"
 

@@ -21,6 +21,11 @@ class SamplingConfig:
     answer_tokens: int = 28
     """budget of the answer part, counted after `</think>` [choice]"""
 
+    @property
+    def max_tokens(self) -> int:
+        """Longest answer: both parts, and the `</think>` between them."""
+        return self.think_tokens + 1 + self.answer_tokens
+
     def __post_init__(self) -> None:
         _require("sampling.temperature", self.temperature >= 0, ">= 0 (0 is greedy)", self.temperature)
         _require("sampling.top_p", 0 < self.top_p <= 1, "in (0, 1]", self.top_p)
@@ -50,6 +55,9 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         _require("optim.lr", self.lr > 0, "> 0", self.lr)
+        _require("optim.beta1", 0 <= self.beta1 < 1, "in [0, 1)", self.beta1)
+        _require("optim.beta2", 0 <= self.beta2 < 1, "in [0, 1)", self.beta2)
+        _require("optim.weight_decay", self.weight_decay >= 0, ">= 0", self.weight_decay)
         _require("optim.warmup_steps", self.warmup_steps >= 0, ">= 0", self.warmup_steps)
         _require("optim.grad_clip", self.grad_clip > 0, "> 0", self.grad_clip)
         _require("optim.final_lr_ratio", 0 <= self.final_lr_ratio <= 1, "in [0, 1]", self.final_lr_ratio)
@@ -82,6 +90,11 @@ class LossConfig:
         _require("loss.eps_low", 0 <= self.eps_low < 1, "in [0, 1)", self.eps_low)
         _require("loss.eps_high", self.eps_high >= 0, ">= 0", self.eps_high)
         _require("loss.kl_coef", self.kl_coef >= 0, ">= 0", self.kl_coef)
+        clip_ok = self.dual_clip is None or self.dual_clip > 1
+        _require("loss.dual_clip", clip_ok, "null or > 1", self.dual_clip)
+        if self.objective == "cispo":
+            _require("loss.level", self.level == "token", "token with objective cispo", self.level)
+            _require("loss.dual_clip", self.dual_clip is None, "null with objective cispo", self.dual_clip)
         _require_positive(self, "loss", ("constant_length",))
 
 
@@ -118,7 +131,7 @@ class CurriculumConfig:
     cooldown: int = 1
     """iterations that a drawn prompt rests [choice]"""
     domains: dict[str, float] = field(default_factory=dict)
-    """weight of each domain; empty: all domains alike"""
+    """weight of each domain, one without a weight is left out; empty: all domains alike"""
 
     def __post_init__(self) -> None:
         _require("curriculum.floor", 0 < self.floor <= 1, "in (0, 1]", self.floor)
@@ -157,6 +170,7 @@ class SftConfig:
 
     def __post_init__(self) -> None:
         _require_positive(self, "sft", ("steps", "batch_size", "capacity_tokens", "threads", "save_every"))
+        _require("sft.seed", self.seed >= 0, ">= 0", self.seed)
 
 
 @dataclass(frozen=True)
@@ -205,6 +219,9 @@ class RlConfig:
         _require("rl.offline_samples", self.offline_samples >= 0, ">= 0", self.offline_samples)
         temperature = self.sampling.temperature
         _require("rl.sampling.temperature", temperature > 0, "> 0 in training", temperature)
+        _require("rl.seed", self.seed >= 0, ">= 0", self.seed)
+        longest, capacity = self.sampling.max_tokens, self.capacity_tokens
+        _require("rl.capacity_tokens", capacity > longest, f"> {longest}, the longest answer", capacity)
 
 
 @dataclass(frozen=True)
@@ -222,6 +239,7 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         _require_positive(self, "eval", ("group_size", "batch_prompts"))
+        _require("eval.seed", self.seed >= 0, ">= 0", self.seed)
 
 
 def _require(name: str, ok: bool, expected: str, got: object) -> None:

@@ -46,7 +46,7 @@ class Curriculum:
         seed: all draws are a function of (seed, iteration, state).
 
     Raises:
-        ValueError: no prompts, or a configured domain without prompts.
+        ValueError: no prompts, a configured domain without prompts, or weights below 0 or all 0.
     """
 
     def __init__(
@@ -79,18 +79,31 @@ class Curriculum:
         """EMA of 1 / (1 - share of groups without signal): prompts to draw for each group to train on."""
         return self.ema
 
-    def draw(self, n: int) -> list[str]:
-        """Ids of ceil(n * expansion) prompts, domains in their configured mix; opens the next iteration.
+    def check_pools(self, n: int) -> None:
+        """Raise ValueError if a domain has fewer prompts than its share of n, before any expansion."""
+        for domain, weight in self.weights.items():
+            share, held = math.floor(n * weight + 1e-9), len(self.pool[domain])
+            if held < share:
+                raise ValueError(
+                    f"domain {domain!r} holds {held} prompts and its share of prompts={n} is {share}: lower "
+                    "prompts, or the domain's weight in curriculum.domains"
+                )
 
-        Raises:
-            ValueError: a domain has fewer prompts than its share (a prompt never repeats in an iteration).
+    def draw_size(self, n: int) -> int:
+        """Prompts to draw for n groups to train on: ceil(n * expansion)."""
+        return math.ceil(n * self.ema - 1e-9)
+
+    def draw(self, n: int) -> list[str]:
+        """Ids of `draw_size(n)` prompts, domains in their configured mix; opens the next iteration.
+
+        A prompt never repeats in an iteration: a domain whose share is larger than its pool gives its pool.
         """
         self.iteration += 1
         rng = np.random.default_rng((self.seed, self.iteration))
-        total = math.ceil(n * self.ema - 1e-9)
+        extra = quotas(self.draw_size(n) - n, self.weights, rng)
         drawn: list[str] = []
-        for domain, quota in quotas(total, self.weights, rng).items():
-            drawn += self._draw_domain(domain, quota, rng)
+        for domain, quota in self._quotas(n).items():
+            drawn += self._draw_domain(domain, quota + extra[domain], rng)
         self.drawn_at.update(dict.fromkeys(drawn, self.iteration))
         return drawn
 
@@ -111,13 +124,12 @@ class Curriculum:
 
         Fewer than n come back when too few groups have signal: count what came back for the denominator.
         """
-        rng = np.random.default_rng((self.seed, self.iteration, 1))
         kept: list[str] = []
         by_domain: dict[str, list[str]] = {}
         for sample_id, group in rewards.items():
             if is_valid(group):
                 by_domain.setdefault(self.domain_of[sample_id], []).append(sample_id)
-        for domain, quota in quotas(n, self.weights, rng).items():
+        for domain, quota in self._quotas(n).items():
             ranked = sorted(by_domain.get(domain, []), key=lambda s: (-balance(rewards[s]), self._hash(s)))
             kept += ranked[:quota]
         return kept
@@ -154,13 +166,13 @@ class Curriculum:
         self.p = {s: float(state["p"][s]) for s in self.p}
         self.drawn_at = dict(state["drawn_at"])
 
+    def _quotas(self, n: int) -> dict[str, int]:
+        """Groups of each domain to train on in this iteration: `draw` covers what `select` will keep."""
+        return quotas(n, self.weights, np.random.default_rng((self.seed, self.iteration, 1)))
+
     def _draw_domain(self, domain: str, quota: int, rng: np.random.Generator) -> list[str]:
+        """`quota` ids, or the whole pool if it is smaller."""
         pool = self.pool[domain]
-        if quota > len(pool):
-            raise ValueError(
-                f"Curriculum: domain {domain!r} must hold at least {quota} prompts for one iteration, "
-                f"got {len(pool)}"
-            )
         rested = self.iteration - self.config.cooldown
         fresh = [s for s in pool if self.drawn_at.get(s, -math.inf) < rested]
         drawn = self._draw_tiers(fresh, min(quota, len(fresh)), rng)
@@ -206,16 +218,15 @@ def is_valid(rewards: Sequence[float]) -> bool:
 
 
 def balance(rewards: Sequence[float]) -> float:
-    """How near to half right and half wrong: 1 - |right - wrong| / n for binary rewards, else 4 variance.
+    """How near to half right and half wrong: 4 variances, from 0 (no spread) to 1 (as many 0s as 1s).
 
-    Both are 1 for an even split of 0 and 1 and 0 without spread.
+    Of binary rewards it is 4 p (1 - p) of the share p of right ones, so the nearest counts come first; one
+    measure for both kinds, because a domain with partial credit has groups of both. Rounded, so that 3 of 8
+    and 5 of 8 tie.
     """
     n = len(rewards)
-    if all(r in (0.0, 1.0) for r in rewards):
-        right = sum(rewards)
-        return 1 - abs(2 * right - n) / n
     mean = sum(rewards) / n
-    return 4 * sum((r - mean) ** 2 for r in rewards) / n
+    return round(4 * sum((r - mean) ** 2 for r in rewards) / n, 9)
 
 
 def quotas(n: int, weights: Mapping[str, float], rng: np.random.Generator) -> dict[str, int]:

@@ -74,7 +74,7 @@ def demo(config: DemoConfig) -> Path:
     """
     console = Console()
     out = unfinished(Path(config.out))
-    claim(out, config)
+    claim(out, replace(config, bench=True))  # the table of the ops is no part of the run
     console.print(f"run directory: {out}")
     torch.set_num_threads(config.threads)
     env.report()

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from glmv.data import read
 from glmv.data.process import Processor
 from glmv.data.types import Prompt, Sample
 from glmv.model import Glm4v
 from glmv.train.config import EvalConfig
-from glmv.train.loading import load_model
+from glmv.train.loading import load_model, read_prompts
 from glmv.train.progress import Progress
 from glmv.train.rollout import generate
 from glmv.train.score import Scored, score_group
@@ -117,13 +116,17 @@ def _example(judged: _Judged, name: str, root: Path) -> dict[str, Any]:
         "domain": sample.domain,
         "task": sample.extra_info.get("task", sample.domain),
         "difficulty": sample.extra_info.get("difficulty", 0),
-        "images": [str((root / p).resolve()) for p in (*sample.images, *frames)],
+        "images": [_located(p, root) for p in (*sample.images, *frames)],
         "question": sample.prompt[-1]["content"],
         "response": shown.text,
         "reward": shown.reward,
         "reason": shown.reason,
         "reference": str(sample.reward_model.get("ground_truth")),
     }
+
+
+def _located(image: str, root: Path) -> str:
+    return image if image.startswith("data:") else str((root / image.removeprefix("file://")).resolve())
 
 
 @dataclass(frozen=True)
@@ -141,13 +144,20 @@ class EvalCommand:
     eval: EvalConfig = field(default_factory=EvalConfig)
     """samples and budgets"""
 
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"config: eval.threads must be >= 1, got {self.threads}")
+
 
 def evaluate_checkpoint(config: EvalCommand) -> str:
     """Evaluate, print the tables and return the line with the overall figure."""
     torch.set_num_threads(config.threads)
     model, processor = load_model(config.model)
     path = Path(config.data)
-    row, _ = evaluate(model, processor, read(path), path.parent, config.eval, Path(config.model).name)
+    samples = read_prompts(config.data)
+    if config.output:
+        Path(config.output).parent.mkdir(parents=True, exist_ok=True)  # fails now, not after the evaluation
+    row, _ = evaluate(model, processor, samples, path.parent, config.eval, Path(config.model).name)
     console = Console()
     for table in (cell_table([row]), domain_table([row]), summary_table([row], config.eval.group_size)):
         console.print(table)

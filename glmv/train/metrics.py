@@ -1,13 +1,17 @@
 """What an RL iteration logs: of its rollouts, its curriculum, its optimizer steps and its time."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from glmv.data.types import Completion, Prompt
-from glmv.train.curriculum import Curriculum, is_valid
+from glmv.train.curriculum import SUCCESS_REWARD, Curriculum, is_valid
 from glmv.train.score import Scored
 from glmv.train.step import StepReport
+
+# Reasons that say nothing of the answer: no judge was there, or its reply could not be read.
+JUDGE_FAILURES = ("judge_unavailable", "judge_unparsed")
 
 
 class Clock:
@@ -24,24 +28,29 @@ class Clock:
 
 
 def rollout_metrics(groups: Sequence[tuple[Prompt, Sequence[Scored]]]) -> dict[str, object]:
-    """Reward, accuracy, length, thinking rate and reasons over all answers, and per domain."""
-    everything = [s for _, group in groups for s in group]
-    out: dict[str, object] = {
-        "reward": _mean([s.reward for s in everything]),
-        "format": _mean([s.format_ok for s in everything]),
-        "response_length": _mean([s.completion.tokens.numel() for s in everything]),
-        "thinking_rate": _mean([s.thinking for s in everything]),
-        "forced_rate": _mean([bool(s.completion.forced.any()) for s in everything]),
-        "reasons": dict(sorted(Counter(s.reason for s in everything).items())),
-    }
+    """Of all answers, and of those of each domain: `reward`, `reward/ocr`, ...
+
+    reward and accuracy (the share of rewards of at least SUCCESS_REWARD) leave out answers without a verdict.
+    """
+    out = _answer_metrics([s for _, group in groups for s in group])
     for domain in sorted({p.sample.domain for p, _ in groups}):
         own = [s for p, group in groups if p.sample.domain == domain for s in group]
-        out[f"reward/{domain}"] = _mean([s.reward for s in own])
-        out[f"accuracy/{domain}"] = _mean([s.reward >= 0.5 for s in own])
-        out[f"response_length/{domain}"] = _mean([s.completion.tokens.numel() for s in own])
-        out[f"thinking_rate/{domain}"] = _mean([s.thinking for s in own])
-        out[f"reasons/{domain}"] = dict(sorted(Counter(s.reason for s in own).items()))
+        out |= {f"{name}/{domain}": value for name, value in _answer_metrics(own).items()}
     return out
+
+
+def _answer_metrics(answers: Sequence[Scored]) -> dict[str, object]:
+    rewards = [s.reward for s in answers if not math.isnan(s.reward)]
+    return {
+        "reward": _mean(rewards),
+        "accuracy": _mean([r >= SUCCESS_REWARD for r in rewards]),
+        "format": _mean([s.format_ok for s in answers]),
+        "response_length": _mean([s.completion.tokens.numel() for s in answers]),
+        "thinking_rate": _mean([s.thinking for s in answers]),
+        "forced_rate": _mean([bool(s.completion.forced.any()) for s in answers]),
+        "judge_failures": _mean([s.reason in JUDGE_FAILURES for s in answers]),
+        "reasons": dict(sorted(Counter(s.reason for s in answers).items())),
+    }
 
 
 def curriculum_metrics(curriculum: Curriculum, rewards: Mapping[str, Sequence[float]]) -> dict[str, object]:

@@ -22,8 +22,14 @@ class Optimizer:
         self.parts = _build(model, config)
 
     def step(self, step: int) -> dict[str, float]:
-        """Clip the gradient, apply step number `step` (from 0) and drop the gradients."""
+        """Clip the gradient, apply step number `step` (from 0) and drop the gradients.
+
+        Raises:
+            ValueError: the gradient is not finite; the weights are as they were.
+        """
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
+        if not bool(norm.isfinite()):
+            raise ValueError(f"the gradient of optimizer step {step} is not finite (norm {float(norm)})")
         lr = self.config.lr * lr_factor(step, self.total_steps, self.config)
         for part in self.parts:
             for group in part.param_groups:

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glmv.data import read, row
+from glmv.data import row
 from glmv.data.process import Processor
 from glmv.data.types import Prompt, Row, Sample
 from glmv.model import Glm4v
 from glmv.train.advantage import group_advantage
 from glmv.train.config import RlConfig
 from glmv.train.curriculum import SUCCESS_REWARD, Curriculum
-from glmv.train.loading import load_model
+from glmv.train.loading import load_model, read_prompts
 from glmv.train.metrics import Clock, curriculum_metrics, rollout_metrics, throughput, update_metrics
 from glmv.train.optim import Optimizer
 from glmv.train.progress import Progress
@@ -44,10 +44,20 @@ class Pool:
     root: Path
     processor: Processor
     logit_bias: Tensor  # [V] float32, the same in rollout and update
+    max_answer: int  # tokens
+    capacity_tokens: int  # that a prompt and its answer must fit in
     reference: Glm4v | None = None  # the starting checkpoint, where the loss has a KL term
 
     def prompts(self, ids: Sequence[str]) -> list[Prompt]:
-        return [self.processor.prompt(self.samples[i], self.root) for i in ids]
+        """Raises ValueError for a prompt whose longest answer would not fit in a micro-step."""
+        prompts = [self.processor.prompt(self.samples[i], self.root) for i in ids]
+        for p in prompts:
+            if p.tokens.numel() + self.max_answer > self.capacity_tokens:
+                raise ValueError(
+                    f"sample {p.sample.id}: a prompt of {p.tokens.numel()} tokens and an answer of up to "
+                    f"{self.max_answer} do not fit in capacity_tokens={self.capacity_tokens}"
+                )
+        return prompts
 
 
 def rl(config: RlConfig) -> Path:
@@ -71,10 +81,12 @@ def rl(config: RlConfig) -> Path:
 def make_pool(config: RlConfig, processor: Processor, model: Glm4v) -> Pool:
     """Read the prompts; `model` is the starting checkpoint."""
     return Pool(
-        samples={s.id: s for s in read(config.data)},  # read() refuses an id that stands twice
+        samples={s.id: s for s in read_prompts(config.data)},  # no id stands there twice
         root=Path(config.data).parent,
         processor=processor,
         logit_bias=logit_bias(processor, model.lm_head_weight.shape[0]),
+        max_answer=config.sampling.max_tokens,
+        capacity_tokens=config.capacity_tokens,
         reference=deepcopy(model).requires_grad_(False) if config.loss.kl_coef else None,
     )
 
@@ -84,18 +96,16 @@ def train(stage: Stage, pool: Pool, config: RlConfig, run: Run) -> None:
 
     Raises:
         Interrupted: the run was asked to stop; its state is saved.
+        ValueError: the set has too few prompts of a domain, or none.
     """
-    domains = {i: s.domain for i, s in pool.samples.items()}
-    state = run.load()
-    if state:
+    curriculum = new_curriculum(pool, config, {})  # refuses an unusable set before any rollout
+    if state := run.load():
         stage.restore(state)
-        curriculum = Curriculum(domains, config.curriculum, seed=config.seed)
         assert state.curriculum is not None
         curriculum.load_state_dict(state.curriculum)
     else:
-        p0 = offline_difficulty(stage, pool, config)
-        labels = {i: int(s.extra_info["label"]) for i, s in pool.samples.items() if "label" in s.extra_info}
-        curriculum = Curriculum(domains, config.curriculum, p0, labels, config.seed)
+        curriculum = new_curriculum(pool, config, offline_difficulty(stage, pool, config))
+        run.save(stage.state(run, curriculum.state_dict()))  # the offline rollouts are not made twice
     with stop_on_signal() as stopped, Progress(run.phase, config.steps, stage.step) as bar:
         while stage.step < config.steps:
             metrics = iteration(stage, pool, curriculum, config)
@@ -107,20 +117,30 @@ def train(stage: Stage, pool: Pool, config: RlConfig, run: Run) -> None:
     run.close()
 
 
+def new_curriculum(pool: Pool, config: RlConfig, p0: Mapping[str, float]) -> Curriculum:
+    """The curriculum at the start of a run; `p0`: offline success rates."""
+    samples = pool.samples
+    labels = {i: int(s.extra_info["label"]) for i, s in samples.items() if "label" in s.extra_info}
+    domains = {i: s.domain for i, s in samples.items()}
+    curriculum = Curriculum(domains, config.curriculum, p0, labels, config.seed)
+    curriculum.check_pools(config.prompts)
+    return curriculum
+
+
 def iteration(stage: Stage, pool: Pool, curriculum: Curriculum, config: RlConfig) -> dict[str, object]:
     """One draw, its rollouts and its optimizer steps; returns the metrics."""
     clock = Clock()
+    expansion, asked = curriculum.expansion, curriculum.draw_size(config.prompts)
     prompts = pool.prompts(curriculum.draw(config.prompts))
-    expansion = {"expansion_ema": curriculum.expansion}
     clock.lap("data")
     seed = config.seed * 1_000_003 + stage.step
     answers = generate(
         stage.model, pool.processor, prompts, config.group_size, config.sampling, seed, stage.step
     )
     clock.lap("rollout")
-    groups = [(p, score_group(p, a, pool.processor)) for p, a in zip(prompts, answers, strict=True)]
-    groups = [(p, graded(scored)) for p, scored in groups]
-    rewards = {p.sample.id: [s.reward for s in scored] for p, scored in groups if len(scored) > 1}
+    scored = [(p, score_group(p, a, pool.processor)) for p, a in zip(prompts, answers, strict=True)]
+    groups = [(p, graded(s)) for p, s in scored]
+    rewards = {p.sample.id: [s.reward for s in group] for p, group in groups if len(group) > 1}
     chosen = curriculum.select(rewards, config.prompts)
     curriculum.update(rewards)
     clock.lap("score")
@@ -133,11 +153,12 @@ def iteration(stage: Stage, pool: Pool, curriculum: Curriculum, config: RlConfig
         reports.append(train_step(stage.model, stage.optimizer, rows, loss, config.capacity_tokens, step))
     clock.lap("train")
     return {
-        **rollout_metrics(groups),
-        **expansion,
+        **rollout_metrics(scored),
+        "expansion_ema": expansion,
         "expansion_ratio": curriculum.ratio,
         **curriculum_metrics(curriculum, rewards),
         "prompts": len(prompts),
+        "prompts_missing": asked - len(prompts),  # a domain's pool was smaller than its expanded share
         "groups": len(chosen),
         **update_metrics(reports),
         **throughput(answers, reports, clock.seconds),
@@ -172,7 +193,10 @@ def group_rows(prompt: Prompt, scored: Sequence[Scored], config: RlConfig) -> li
 
 
 def offline_difficulty(stage: Stage, pool: Pool, config: RlConfig) -> dict[str, float]:
-    """Success rate of every prompt under the starting checkpoint, over `offline_samples` answers."""
+    """Success rate of every prompt under the starting checkpoint, over `offline_samples` answers.
+
+    A prompt none of whose answers got a verdict has no entry.
+    """
     if config.offline_samples == 0:
         return {}
     ids = list(pool.samples)
@@ -185,7 +209,8 @@ def offline_difficulty(stage: Stage, pool: Pool, config: RlConfig) -> dict[str, 
                 stage.model, pool.processor, prompts, config.offline_samples, config.sampling, seed
             )
             for prompt, group in zip(prompts, answers, strict=True):
-                scored = score_group(prompt, group, pool.processor)
-                rates[prompt.sample.id] = sum(s.reward >= SUCCESS_REWARD for s in scored) / len(scored)
+                scored = graded(score_group(prompt, group, pool.processor))
+                if scored:
+                    rates[prompt.sample.id] = sum(s.reward >= SUCCESS_REWARD for s in scored) / len(scored)
             bar.advance(n=len(prompts))
     return rates

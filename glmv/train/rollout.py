@@ -89,7 +89,7 @@ def generate(
     """
     if not prompts:
         return []
-    limit = sampling.think_tokens + 1 + sampling.answer_tokens
+    limit = sampling.max_tokens
     hidden, cache = _prefill(model, prompts, n, limit)
     out, rows = _Output(len(prompts) * n, limit), _Rows.start(prompts, n)
     head, bias = model.lm_head_weight.T, logit_bias(processor, model.lm_head_weight.shape[0])

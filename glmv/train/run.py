@@ -23,6 +23,8 @@ import torch
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
+STOPPING = b"\nstopping after this step (again to stop at once, losing it)\n"
+
 
 class Interrupted(Exception):
     """The run was asked to stop; its state is saved and the same command goes on from there."""
@@ -46,14 +48,14 @@ class Run:
     def __init__(self, path: str | Path, phase: str, config: object):
         self.path = Path(path)
         self.phase = phase
-        claim(self.path, config)
+        claim(self.path, config, begun=(self.path / "state.pt").exists())
         self.metrics_path = self.path / "metrics.jsonl"
         self.started = time.monotonic()
         self._board: SummaryWriter | None = None
         self._step = 0
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Append one step to metrics.jsonl and TensorBoard (numbers only there)."""
+        """Append one step to metrics.jsonl and TensorBoard (a histogram is one curve an entry there)."""
         record = {"phase": self.phase, "step": step, "time_s": round(self.elapsed(), 3), **metrics}
         with self.metrics_path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
@@ -61,15 +63,18 @@ class Run:
             # purge_step hides what an interrupted run had logged beyond its checkpoint
             self._board = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
         for key, value in metrics.items():
-            if isinstance(value, int | float):
-                self._board.add_scalar(f"{self.phase}/{key}", value, step)
+            curves = (
+                {f"{key}/{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+            )
+            for name, number in curves.items():
+                self._board.add_scalar(f"{self.phase}/{name}", number, step)
 
     def elapsed(self) -> float:
         return time.monotonic() - self.started
 
     def save(self, state: RunState) -> None:
         """Write state.pt so that a crash at any moment leaves the old or the new one, whole."""
-        atomic_save(asdict(state), self.path / "state.pt")
+        atomic_save(vars(state), self.path / "state.pt")  # asdict would copy all weights
 
     def load(self) -> RunState | None:
         """The saved state, with metrics.jsonl cut back to it; None for a fresh run."""
@@ -90,8 +95,10 @@ class Run:
             self._board.close()
 
 
-def claim(path: Path, config: object) -> None:
+def claim(path: Path, config: object, begun: bool = True) -> None:
     """Make `path` the directory of a run with this configuration (a dataclass), kept in config.yaml.
+
+    A run of the same kind that has not `begun` to save anything gives way.
 
     Raises:
         ValueError: a run with another configuration is there; the message names what differs.
@@ -100,9 +107,10 @@ def claim(path: Path, config: object) -> None:
     text = yaml.safe_dump(asdict(config), sort_keys=False)  # type: ignore[call-overload]
     saved_path = path / "config.yaml"
     if saved_path.exists():
-        saved = saved_path.read_text(encoding="utf-8")
-        if saved != text:
-            keys = _differences(yaml.safe_load(saved), yaml.safe_load(text))
+        saved, asked = yaml.safe_load(saved_path.read_text(encoding="utf-8")), yaml.safe_load(text)
+        saved = saved if isinstance(saved, dict) else {}
+        if saved != asked and (begun or saved.keys() != asked.keys()):
+            keys = _differences(saved, asked)
             raise ValueError(
                 f"{path}: a run with another configuration is there (differs in {', '.join(keys)}); "
                 "give another `out`, or the same configuration to resume"
@@ -132,7 +140,7 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        print("\nstopping after this step (again to stop at once, losing it)", flush=True)
+        os.write(2, STOPPING)  # print may not be entered again from within a print
 
     old = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

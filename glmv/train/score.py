@@ -7,9 +7,6 @@ from glmv.data.process import Processor
 from glmv.data.types import Completion, Prompt
 from glmv.rewards import score
 
-# Parts of a Reward that carry the reason of the total, in order of precedence.
-FORMAT_PART = "format"
-
 
 @dataclass(frozen=True)
 class Scored:
@@ -34,7 +31,7 @@ def _score(prompt: Prompt, completion: Completion, processor: Processor) -> Scor
         tokens = tokens[:-1]
     text = processor.tokenizer.decode(tokens)
     reward = score(text, prompt.sample)
-    accuracy, form = reward.parts["accuracy"], reward.parts[FORMAT_PART]
+    accuracy, form = reward.parts["accuracy"], reward.parts["format"]
     return Scored(
         completion=completion,
         text=text,

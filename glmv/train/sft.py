@@ -1,5 +1,6 @@
 """Supervised cold start: `glmv sft --config recipes/sft-tiny.yaml`."""
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from glmv.data import batches, read, row
+from glmv.data import batches, row
 from glmv.data.process import Processor
 from glmv.data.types import Row, Sample
 from glmv.model import Glm4v
 from glmv.train.config import SftConfig
-from glmv.train.loading import load_model
+from glmv.train.loading import load_model, read_rows
 from glmv.train.optim import Optimizer
 from glmv.train.progress import Progress
 from glmv.train.run import Interrupted, Run, RunState, stop_on_signal
@@ -32,6 +33,17 @@ class Stage:
         self.optimizer.load_state_dict(state.optimizer)
         self.step = state.step
 
+    def state(self, run: Run, curriculum: dict[str, object] | None = None) -> RunState:
+        """All that the next step of `run` depends on."""
+        return RunState(
+            step=self.step,
+            model=self.model.state_dict(),
+            optimizer=self.optimizer.state_dict(),
+            curriculum=curriculum,
+            metrics_bytes=run.metrics_bytes(),
+            elapsed_s=run.elapsed(),
+        )
+
 
 def sft(config: SftConfig) -> Path:
     """Train a model to answer as the `response` of every row says.
@@ -44,7 +56,7 @@ def sft(config: SftConfig) -> Path:
     """
     torch.set_num_threads(config.threads)
     model, processor = load_model(config.model, config.seed)
-    samples = read(config.data)
+    samples = read_rows(config.data)
     run = Run(config.out, "sft", config)
     stage = Stage(model, Optimizer(model, config.optim, config.steps))
     train(stage, processor, samples, Path(config.data).parent, config, run)
@@ -87,17 +99,8 @@ def checkpoint(
 ) -> None:
     """Save at every `every` steps, at the end, and before a stop (which raises Interrupted)."""
     if stage.step % every == 0 or stage.step == last or stop:
-        run.save(
-            RunState(
-                step=stage.step,
-                model=stage.model.state_dict(),
-                optimizer=stage.optimizer.state_dict(),
-                curriculum=curriculum,
-                metrics_bytes=run.metrics_bytes(),
-                elapsed_s=run.elapsed(),
-            )
-        )
-    if stop and stage.step < last:
+        run.save(stage.state(run, curriculum))
+    if stop:
         run.close()
         raise Interrupted(f"stopped at {run.phase} step {stage.step} of {last}, saved in {run.path}")
 
@@ -110,8 +113,14 @@ def supervised_row(sample: Sample, processor: Processor, root: Path) -> Row:
 
 
 def save_model(model: Glm4v, processor: Processor, out: Path) -> Path:
-    """Write `<out>/model`: weights, config, tokenizer and processor, readable by transformers."""
-    path = out / "model"
-    model.save_pretrained(path)
-    processor.save(path)
+    """Write `<out>/model`: weights, config, tokenizer and processor, readable by transformers.
+
+    The folder appears whole or not at all.
+    """
+    path, temporary = out / "model", out / "model.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    model.save_pretrained(temporary)
+    processor.save(temporary)
+    shutil.rmtree(path, ignore_errors=True)
+    temporary.rename(path)
     return path

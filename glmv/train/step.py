@@ -79,6 +79,10 @@ def micro_steps(rows: Sequence[Row], capacity_tokens: int) -> list[list[int]]:
     units: list[list[int]] = []
     lengths: list[int] = []
     for i, row in enumerate(rows):
+        if row.num_tokens > capacity_tokens:
+            raise ValueError(
+                f"row {row.sample_id}: {row.num_tokens} tokens exceed capacity_tokens={capacity_tokens}"
+            )
         joins = bool(units) and rows[units[-1][-1]].patches is row.patches
         if joins and lengths[-1] + row.num_tokens <= capacity_tokens:
             units[-1].append(i)

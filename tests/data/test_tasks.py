@@ -229,15 +229,21 @@ def test_the_hardest_photographs_are_grey() -> None:
         assert (image < 250).any()
 
 
-@pytest.mark.parametrize("difficulty", levels("shape"))
-def test_shape_is_that_of_the_red_pixels(difficulty: int) -> None:
-    for item in items("shape", difficulty):
-        mask = red(picture(item))
-        x1, y1, x2, y2 = extent(mask)
-        inside = mask[y1:y2, x1:x2]
-        top, bottom = bool(inside[0, 0]), bool(inside[-1, 0])
-        name = "square" if top else "triangle" if bottom else "circle" if inside.mean() > 0.7 else "cross"
-        assert item.drawing.truth == name
+@pytest.mark.parametrize("difficulty", levels("color"))
+def test_color_is_that_of_the_widest_object(difficulty: int) -> None:
+    names = {(220, 30, 30): "red", (30, 170, 50): "green", (40, 60, 220): "blue"}
+    names |= {(235, 215, 40): "yellow", (150, 40, 190): "purple", (20, 20, 20): "black"}
+    for item in items("color", difficulty):
+        image = picture(item)
+        widths = {}
+        for rgb, name in names.items():
+            mask = (image == rgb).all(-1)
+            if mask.any():
+                x1, _, x2, _ = extent(mask)
+                widths[name] = x2 - x1
+        assert len(widths) == difficulty + 1
+        assert item.drawing.truth == max(widths, key=lambda name: widths[name])
+        assert sorted(widths.values())[-1] - max(sorted(widths.values())[:-1], default=0) > 7
 
 
 @pytest.mark.parametrize("difficulty", levels("box"))

@@ -29,6 +29,7 @@ PACKS = {
     "cache, one query each": Pack([1, 1, 1], [6, 6, 6], [4, 6, 1]),
     "cache, some unused": Pack([1, 1, 1], [6, 6, 6], [4, 0, 1], beyond=2),
     "cache, prompts": Pack([3, 1, 4], [6, 6, 6], [3, 1, 4]),
+    "keys like the queries, then unused ones": Pack([2, 0], [2, 3], [2, 0]),
     "single token": Pack([1]),
 }
 HEADS = [(4, 1), (3, 3), (4, 2)]

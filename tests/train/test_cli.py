@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from glmv import cli
 from glmv.cli import main
 from glmv.train.config import RlConfig, SftConfig
 
@@ -80,6 +82,79 @@ def test_a_bad_value_names_the_setting(capsys: pytest.CaptureFixture[str]) -> No
     code, _, err = run(capsys, *argv)
     assert code == 2
     assert "rl.group_size must be >= 2" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--steps", "many"), "glmv: rl: steps: expected int, got many"),
+        (("--loss.agg", "x"), "glmv: rl: loss.agg: expected one of 'sample', 'token', 'constant', got x"),
+        (("--loss.dual_clip", "x"), "glmv: rl: loss.dual_clip: expected float or null, got x"),
+        (("--loss.dual_clip", "0"), "glmv: config: loss.dual_clip must be null or > 1, got 0.0"),
+        (("--lr", "3"), "glmv: rl: unrecognized arguments: --lr 3, did you mean 'optim.lr'?"),
+        (("--seed", "-1"), "glmv: config: rl.seed must be >= 0, got -1"),
+        (("--capacity_tokens", "57"), "glmv: config: rl.capacity_tokens must be > 57, the longest answer"),
+        (("--loss.objective", "cispo", "--loss.level", "sequence"), "glmv: config: loss.level must be token"),
+        (("--sampling.temperature", "0"), "glmv: config: rl.sampling.temperature must be > 0 in training"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "rl", "--data", "a", "--out", "b", "--model", "c", *argv)
+    assert code == 2
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["optim: 3\n", "optim: [1, 2]\n", "- 1\n- 2\n", "steps: [1\n", ""])
+def test_a_file_of_another_shape_is_one_line(
+    text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    argv = ("--data", "a", "--out", "b", "--model", "c", "--config", str(tmp_path / "x.yaml"))
+    code, _, err = run(capsys, "rl", *argv)
+    assert code == 2
+    assert err.startswith("glmv: rl: ")
+    assert err.count("\n") == 1
+
+
+def test_an_output_that_cannot_be_a_folder_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, data_dir: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    argv = ("sft", "--data", str(data_dir / "train.jsonl"), "--out", str(tmp_path / "file"), "--threads", "1")
+    code, _, err = run(capsys, *argv)
+    assert (code, err.count("\n")) == (2, 1)
+    assert str(tmp_path / "file") in err
+
+
+@dataclass(frozen=True)
+class Empty:
+    """A command without settings."""
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [("rl", "stopped; the same command goes on from the last checkpoint"), ("eval", "stopped")],
+)
+def test_ctrl_c_says_how_to_go_on(name: str, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(config: object) -> None:
+        raise KeyboardInterrupt
+
+    assert cli._stage(name, Empty, interrupted, []) == 130
+    assert capsys.readouterr().err == f"glmv {name}: {ending}\n"
+
+
+def test_ctrl_c_while_making_data_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("glmv.data.tasks.make", interrupted)
+    code, _, err = run(capsys, "data", "make", "--out", str(tmp_path))
+    assert (code, err) == (130, "glmv data: stopped\n")
 
 
 def test_a_missing_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,7 @@ def test_no_repeat_within_an_iteration_and_rest_after_it() -> None:
     assert len(set(first)) == 10
     assert not set(first) & set(second)
     assert not set(second) & set(third)
+    assert set(first) & set(third)  # of 20 rested prompts: all 10 new ones has a chance of 5e-6
 
 
 def test_a_small_pool_takes_the_longest_rested() -> None:
@@ -85,8 +86,26 @@ def test_a_small_pool_takes_the_longest_rested() -> None:
 
 
 def test_a_pool_smaller_than_its_share_is_an_error() -> None:
-    with pytest.raises(ValueError, match="at least 10 prompts for one iteration, got 5"):
-        make(5, 1).draw(10)
+    make(10, 2).check_pools(10)
+    with pytest.raises(ValueError, match="'d0' holds 5 prompts and its share of prompts=12 is 6"):
+        make(10, 2).check_pools(12)
+
+
+def test_an_expansion_beyond_the_pool_draws_the_pool() -> None:
+    c = make(12, 3)  # 4 prompts a domain
+    c.ema = 2.0
+    assert c.draw_size(9) == 18
+    for _ in range(3):
+        assert sorted(c.draw(9)) == sorted(c.domain_of)
+
+
+@given(n=st.integers(1, 20), ema=st.floats(1, 4), num_domains=st.integers(1, 7))
+def test_the_draw_covers_what_select_may_keep(n: int, ema: float, num_domains: int) -> None:
+    c = make(100 * num_domains, num_domains)
+    c.ema = ema
+    drawn = c.draw(n)
+    assert len(drawn) == c.draw_size(n)
+    assert len(c.select({s: [1, 0] for s in drawn}, n)) == n  # all have signal: no group is lost
 
 
 def test_the_middle_is_drawn_more_often_than_the_ends() -> None:
@@ -122,8 +141,10 @@ def test_select_does_not_fill_one_domain_with_another() -> None:
 
 
 def test_balance_by_hand() -> None:
-    assert balance([1, 0, 0, 0]) == 0.5
+    assert balance([1, 0, 0, 0]) == 0.75
     assert balance([1, 1, 0, 0]) == 1.0
+    assert balance([1] + [0] * 5) == balance([1] * 5 + [0])  # 1 of 6 and 5 of 6 tie
+    assert balance([1, 0, 0, 0]) > balance([0.9, 0, 0, 0])  # a domain with partial credit has both
     assert balance([0.2, 0.6]) == pytest.approx(4 * 0.04)
     assert not is_valid([0.3, 0.3 + 1e-7])
     assert is_valid([0.3, 0.31])

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glmv.data import row
+from glmv.data import pack_rows, row
 from glmv.data.process import Processor
-from glmv.data.types import Prompt, Row
+from glmv.data.types import PackedBatch, Prompt, Row
 from glmv.model import Glm4v
 from glmv.train.config import LossConfig, OptimConfig
-from glmv.train.optim import Optimizer
+from glmv.train.optim import Optimizer, lr_factor
 from glmv.train.rollout import logit_bias
 from glmv.train.step import loss_denominator, micro_steps, policy_loss, supervised_loss, train_step
-from tests.numeric import PACKING_GRAD_RTOL
+from tests.numeric import LOSS_RTOL, PACKING_GRAD_RTOL
 
 Tiny = tuple[Glm4v, Processor]
 
@@ -76,6 +76,45 @@ def test_supervised_gradient_does_not_depend_on_packing(tiny: Tiny, prompts: lis
         assert (packed[name] - grad).norm() < PACKING_GRAD_RTOL * grad.norm().clamp_min(1e-12), name
 
 
+def test_supervised_loss_is_the_mean_over_all_targets(tiny: Tiny, prompts: list[Prompt]) -> None:
+    model, _ = tiny
+    rows = [replace(r, logp_old=None) for r in answers(prompts[:3], 1)]
+    losses = []
+    for r in rows:
+        hidden = model(pack_rows([r])).hidden
+        logits, targets = (hidden @ model.lm_head_weight.T)[:-1], r.tokens[1:]
+        losses.append(
+            torch.nn.functional.cross_entropy(logits[r.keep[1:]], targets[r.keep[1:]], reduction="none")
+        )
+    optimizer = Optimizer(model, OptimConfig(), 1)
+    loss = supervised_loss(model, denom=sum(len(x) for x in losses))
+    report = train_step(model, optimizer, rows, loss, 60, 0)
+    assert report.micro_steps > 1
+    assert report.loss == pytest.approx(float(torch.cat(losses).detach().mean()), rel=LOSS_RTOL)
+
+
+def test_the_learning_rate_warms_up_and_decays() -> None:
+    config = OptimConfig(warmup_steps=4, final_lr_ratio=0.5)
+    # (step + 1) / 4 up to 1, times 1 - 0.5 step / 8
+    want = [0.25, 0.5 * 15 / 16, 0.75 * 14 / 16, 13 / 16, 12 / 16, 11 / 16, 10 / 16, 9 / 16]
+    assert [lr_factor(step, 8, config) for step in range(8)] == want
+
+
+def test_metrics_of_micro_steps_add_up_and_maxima_do_not(tiny: Tiny, prompts: list[Prompt]) -> None:
+    model, _ = tiny
+
+    def loss(hidden: torch.Tensor, batch: PackedBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        size = torch.tensor(float(batch.tokens.numel()))
+        return hidden.sum() * 0, {"tokens": size, "tokens_max": size}
+
+    rows = answers(prompts[:4], 1)
+    micro = [sum(rows[i].num_tokens for i in members) for members in micro_steps(rows, 60)]
+    assert len(micro) > 1
+    report = train_step(model, Optimizer(model, OptimConfig(), 1), rows, loss, 60, 0)
+    assert report.sums == {"tokens": sum(micro), "tokens_max": max(micro)}
+    assert report.bin_fill == sum(micro) / (60 * len(micro))
+
+
 def test_denominators_by_hand(prompts: list[Prompt]) -> None:
     p = prompts[0]
     keeps = ([True, True, False], [False, False, False], [False, False, True])
@@ -93,10 +132,23 @@ def test_no_rows_is_an_error(tiny: Tiny) -> None:
 
 def test_a_row_over_the_capacity_is_an_error(tiny: Tiny, prompts: list[Prompt]) -> None:
     model, _ = tiny
-    with pytest.raises(ValueError, match="capacity"):
+    with pytest.raises(ValueError, match=r"row train-\d+: \d+ tokens exceed capacity_tokens=9"):
         train_step(
             model, Optimizer(model, OptimConfig(), 1), answers(prompts, 1), supervised_loss(model, 1), 9, 0
         )
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_weights(tiny: Tiny, prompts: list[Prompt]) -> None:
+    model, _ = tiny
+    before = model.lm_head_weight.detach().clone()
+    rows = answers(prompts, 1)
+    with pytest.raises(ValueError, match="gradient of optimizer step 3 is not finite"):
+        train_step(model, Optimizer(model, OptimConfig(), 1), rows, broken_loss, 1000, 3)
+    assert torch.equal(model.lm_head_weight, before)
+
+
+def broken_loss(hidden: torch.Tensor, batch: PackedBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    return hidden.sum() * float("inf"), {}
 
 
 def fake_rows(lengths: list[int], images: list[int]) -> list[Row]:

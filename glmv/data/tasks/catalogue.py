@@ -23,7 +23,7 @@ TASKS: dict[str, Task] = {
     "largest": Task("chart", "chart", charts.LARGEST_LEVELS, charts.largest, SERIES, CHART),
     "count": Task("vqa", "vqa", scenes.COUNT_LEVELS, scenes.count, DRAWN, RULE),
     "photo": Task("vqa", "vqa", scenes.PHOTO_LEVELS, scenes.photo, PHOTOS, RULE),
-    "shape": Task("vqa", "vqa", scenes.SHAPE_LEVELS, scenes.shape, DRAWN, RULE),
+    "color": Task("vqa", "vqa", scenes.COLOR_LEVELS, scenes.color, DRAWN, RULE),
     "box": Task("grounding", "grounding", scenes.BOX_LEVELS, scenes.box, f"{DRAWN}, {PHOTOS}", BOX),
     "tap": Task("click", "click", scenes.TAP_LEVELS, scenes.tap, DRAWN),
     "when": Task("video", "video", clips.WHEN_LEVELS, clips.when, DRAWN, RULE),

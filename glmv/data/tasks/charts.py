@@ -48,7 +48,7 @@ def largest(difficulty: int, split: str, rng: np.random.Generator) -> Drawing:
         if int(values.argmax()) == place and values[place] - np.delete(values, place).max() >= lead:
             break
     image = draw.canvas()
-    draw.put_bars(image, values, (COLORS[int(rng.integers(len(COLORS)))],) * count)
+    draw.put_bars(image, values, (list(COLORS.values())[int(rng.integers(len(COLORS)))],) * count)
     trace, answer = "at " + ", ".join(str(to_tens(round(v))) for v in values), str(place + 1)
     return Drawing("largest bar", trace, answer, answer, image=image, sources=(source,))
 

@@ -18,8 +18,15 @@ SIDE = 3 * CELL  # of a picture
 FRAME = 2 * CELL  # of a clip's frame
 
 RED: Color = (220, 30, 30)  # the colour that questions name
-OTHERS: tuple[Color, ...] = ((30, 170, 50), (40, 60, 220), (235, 215, 40), (150, 40, 190), (20, 20, 20))
-COLORS: tuple[Color, ...] = (RED, *OTHERS)
+COLORS: dict[str, Color] = {
+    "red": RED,
+    "green": (30, 170, 50),
+    "blue": (40, 60, 220),
+    "yellow": (235, 215, 40),
+    "purple": (150, 40, 190),
+    "black": (20, 20, 20),
+}
+OTHERS: tuple[Color, ...] = tuple(color for color in COLORS.values() if color != RED)
 SHAPES = ("circle", "square", "triangle", "cross")
 
 # Five rows of three pixels a letter: enough for a button, and the same on every machine (no font file).

@@ -1,13 +1,13 @@
-"""Drawn scenes and photographs: count, photo, shape (vqa), box (grounding), tap (click).
+"""Drawn scenes and photographs: count, photo, color (vqa), box (grounding), tap (click).
 
-Every question names red or the flower: a fixed target, which a small model can learn to pick out. (A target
-that the question names anew each time, it does not learn in the steps of the demo.)
+Every question names red, the flower or the largest: a fixed target, which a small model can learn to pick
+out. (A target that the question names anew each time, it does not learn in the steps of the demo.)
 """
 
 import numpy as np
 
 from glmv.data.tasks import draw, sources
-from glmv.data.tasks.draw import CELL, OTHERS, RED, SHAPES, Color, Image
+from glmv.data.tasks.draw import CELL, COLORS, OTHERS, RED, SHAPES, Color, Image
 from glmv.data.tasks.layout import Cell, cells, jitter, number, per_mille, to_tens
 from glmv.data.tasks.task import Drawing, Level
 
@@ -21,10 +21,10 @@ PHOTO_LEVELS = (
     Level("1 to 4 of the flower, 1 or 2 of the temple", 1 / 4),
     Level("1 to 5 of the flower, 1 to 4 of the temple, in grey", 1 / 5),
 )
-SHAPE_LEVELS = (
-    Level("1 object", 1 / 4),
-    Level("2 objects", 1 / 4, 1 / 2),
-    Level("3 objects, off the grid", 1 / 4, 1 / 3),
+COLOR_LEVELS = (
+    Level("1 object", 1 / 6),
+    Level("2 objects", 1 / 6, 1 / 2),
+    Level("3 objects, off the grid", 1 / 6, 1 / 3),
 )
 BOX_LEVELS = (
     Level("1 object", 0.09),
@@ -70,14 +70,14 @@ def photo(difficulty: int, split: str, rng: np.random.Generator) -> Drawing:
     )
 
 
-def shape(difficulty: int, split: str, rng: np.random.Generator) -> Drawing:
-    """The shape of the red object; every object has another shape."""
+def color(difficulty: int, split: str, rng: np.random.Generator) -> Drawing:
+    """The colour of the largest object; every object has another colour."""
     image, where = draw.canvas(), cells(rng, difficulty + 1)
-    names = [SHAPES[i] for i in rng.permutation(len(SHAPES))]
+    names = [list(COLORS)[i] for i in rng.permutation(len(COLORS))]
     for i, at in enumerate(where):
-        color = RED if i == 0 else _any_color(rng)
-        _put_near_middle(image, at, names[i], int(rng.integers(18, 26)), color, (0, 0, 2)[difficulty], rng)
-    return Drawing("what shape is red", f"at {number(where[0])}", names[0], names[0], image=image)
+        size = int(rng.integers(22, 27) if i == 0 else rng.integers(10, 15))
+        _put_near_middle(image, at, _any_shape(rng), size, COLORS[names[i]], (0, 0, 2)[difficulty], rng)
+    return Drawing("color of largest", f"at {number(where[0])}", names[0], names[0], image=image)
 
 
 def box(difficulty: int, split: str, rng: np.random.Generator) -> Drawing:
