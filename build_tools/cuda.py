@@ -27,11 +27,10 @@ GET_NVCC = f"install the CUDA toolkit, set CUDA_HOME, or: {PYPI}"
 
 @dataclass(frozen=True)
 class Toolkit:
-    """An nvcc that was found, and where its headers and libraries are."""
+    """An nvcc that was found, and where its libraries are."""
 
     nvcc: Path
     version: tuple[int, int, int]
-    include: Path
     lib: Path  # with libcudart_static.a
 
     @property
@@ -98,15 +97,16 @@ def _inspect(nvcc: Path) -> Toolkit | tuple[str, str]:
         return f"{nvcc} is of CUDA {version[1]}.{version[2]}, {wanted} or later is needed", GET_NVCC
     top = re.search(r"^#\$ TOP=(.+)$", _output(nvcc, "--dryrun", "-E", "-x", "cu", os.devnull), re.MULTILINE)
     root = Path(top[1].strip()).resolve() if top else nvcc.resolve().parent.parent
-    libs = [root / name for name in ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")]
+    tops = [root, *sorted(root.glob("targets/*-linux"))]
+    libs = [top / name for top in tops for name in ("lib64", "lib")]
     lib = next((folder for folder in libs if (folder / "libcudart_static.a").is_file()), None)
-    if lib is None or not (root / "include/cuda_runtime.h").is_file():
+    if lib is None or not any((top / "include/cuda_runtime.h").is_file() for top in tops):
         return (
             f"the toolkit of {nvcc} in {root} has no cuda_runtime.h or no libcudart_static.a",
             "install its runtime development files (nvidia-cuda-runtime on PyPI)",
         )
     own = root / "bin/nvcc"
-    return Toolkit(own if own.is_file() else nvcc, numbers, root / "include", lib)
+    return Toolkit(own if own.is_file() else nvcc, numbers, lib)
 
 
 def _output(*command: object) -> str:

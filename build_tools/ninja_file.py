@@ -25,6 +25,8 @@ FLAGS = (
 NVCC_FLAGS = "-O3 -std=c++20 -lineinfo --threads 1 -Xcompiler -g0,-fPIC,-fvisibility=hidden,-Wall,-Wextra"
 LINK_FLAGS = "-shared -Wl,-s -Wl,--exclude-libs,ALL -Wl,-rpath,'$$ORIGIN'"
 
+LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
+
 KERNELS = ("common/isa.cpp", "cpu/rope.cpp")
 # Source -> targets that it needs in place of plain ones, "90a" say: the arch list names none of them.
 CUDA_KERNELS: dict[str, tuple[str, ...]] = {"cuda/scale_add.cu": ()}
@@ -98,7 +100,7 @@ def _rules(config: Config) -> list[str]:
     kit = config.toolkit
     if kit is None:
         return lines
-    host = f"-ccbin {_quote(config.cxx[0])}"
+    host = f"-ccbin {_quote(host_compiler(config.cxx))}"
     return lines + [
         "pool nvcc",
         f"  depth = {config.nvcc_jobs}",
@@ -109,6 +111,11 @@ def _rules(config: Config) -> list[str]:
         "  pool = nvcc",
         "  description = nvcc $in",
     ]
+
+
+def host_compiler(cxx: list[str]) -> str:
+    """The compiler itself of a command like `ccache g++`: nvcc takes one program."""
+    return next((word for word in cxx if Path(word).name not in LAUNCHERS), cxx[0])
 
 
 def _compile(lines: list[str], sources: tuple[str, ...], more: str = "", rule: str = "cxx") -> list[str]:

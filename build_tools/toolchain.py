@@ -28,7 +28,8 @@ FAILURES = (
     ),
     (
         r"unsupported GNU version|unsupported clang version",
-        "this nvcc does not take this C++ compiler. Remedy: CXX=g++-13, or another that its message allows",
+        "this nvcc does not take this C++ compiler. Remedy: CXX=g++-13, or another that its message allows; "
+        "or GLMV_CUDA=0",
     ),
     (
         r"unrecognized command[- ]line option .-std=c\+\+20|invalid value 'c\+\+20'",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import cuda, toolchain
+from build_tools import cuda, ninja_file, toolchain
 from tests.tree import ROOT, copy_to
 
 VARIABLES = (
@@ -208,7 +208,7 @@ def test_toolkit_is_found(place: str, clean: pytest.MonkeyPatch, tmp_path: Path)
     else:
         clean.setattr(sys, "path", ["", str(tmp_path)])
     found = cuda.toolkit()
-    assert found == cuda.Toolkit(root / "bin/nvcc", (13, 0, 88), root / "include", root / "lib64")
+    assert found == cuda.Toolkit(root / "bin/nvcc", (13, 0, 88), root / "lib64")
     clean.setenv("GLMV_CUDA", "0")
     assert cuda.toolkit() is None
 
@@ -253,6 +253,11 @@ def test_gencode() -> None:
     assert cuda.gencode(wanted, ("90a", "100f")) == (
         "-gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a"
     )
+
+
+def test_host_compiler_of_nvcc() -> None:
+    assert ninja_file.host_compiler(["ccache", "g++-13", "-m64"]) == "g++-13"
+    assert ninja_file.host_compiler(["c++"]) == "c++"
 
 
 def test_nvcc_jobs_follow_cores_and_memory(clean: pytest.MonkeyPatch) -> None:
