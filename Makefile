@@ -15,7 +15,7 @@ CXX_FILES := $(wildcard csrc/*.* csrc/*/*.*)
 BUILD_FILES := pyproject.toml setup.py $(wildcard build_tools/*.py) $(CXX_FILES)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-full check bench wheel docs gpu clean
+.PHONY: help venv demo test test-full fuzz check bench wheel docs gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ test: .venv/.test  ## the tests
 
 test-full: .venv/.test  ## the tests and the slow ones
 	$(PYTEST) -n $(PYTEST_WORKERS) -m 'not gpu'
+
+fuzz: .venv/.test  ## 100,000 hostile answers through the parsers of the rewards (two minutes)
+	$(PYTEST) tests/rewards/test_fuzz.py --hypothesis-profile=fuzz
 
 check: .venv/.dev  ## lint, format, types, style
 	$(BIN)/ruff check

@@ -23,7 +23,8 @@ USAGE = """usage: glmv COMMAND [options]        glmv COMMAND --help explains one
   data    make the built-in visual tasks as JSONL and PNG files
   sft     supervised training on rows with a response
   rl      reinforcement learning with curriculum sampling (RLCS)
-  eval    evaluate a checkpoint on held-out rows"""
+  eval    evaluate a checkpoint on held-out rows
+  verify  run the verifiers on cases, attack them, compare them with others"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "sft": _sft,
         "rl": _rl,
         "eval": _eval,
+        "verify": _verify,
     }
     # A waiting OpenMP thread spins, by default for about a millisecond. Where other work runs, it then holds
     # the core that the thread it waits for needs: an RL iteration took 70 s, not 1 s. Read by torch's import.
@@ -168,6 +170,12 @@ def _eval(argv: list[str]) -> int:
     from glmv.train.evaluate import EvalCommand, evaluate_checkpoint
 
     return _stage("eval", EvalCommand, evaluate_checkpoint, argv)
+
+
+def _verify(argv: list[str]) -> int:
+    from glmv.rewards import command
+
+    return command.main(argv)
 
 
 def _stage(name: str, config_type: type[Any], run: Callable[[Any], object], argv: list[str]) -> int:

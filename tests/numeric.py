@@ -71,7 +71,8 @@ PACK_SECONDS, PACK_ROWS_SECONDS = 0.02, 0.01
 
 
 # ---- rewards -------------------------------------------------------------------------------------------
-REWARDS_CASE_ABS = 1e-5  # the expected values of cases.jsonl are written with six digits
+REWARDS_BALL_REL = 1e-50  # 60 digits, less what series and squaring may lose; a wider ball says nothing
+REWARD_MODEL_ABS = 1e-5  # fp32 logits of a padded batch; an endpoint's value passes with six digits
 
 
 # ---- model ---------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any
 
 from glmv.data.template import ROLES, count_placeholders
 from glmv.data.types import Sample
-from glmv.rewards.verify import check_spec
+from glmv.rewards.spec import check_reward_model
 
 Json = Mapping[str, Any]
 
@@ -147,7 +147,7 @@ def _check_target(sample: Sample) -> None:
         raise ValueError("a row needs reward_model.ground_truth or response, it has neither")
     if "kind" in reward:
         try:
-            check_spec(reward["kind"], reward.get("ground_truth"), reward.get("options"))
+            check_reward_model(reward)
         except ValueError as error:
             raise ValueError(f"reward_model: {error}") from error
 

@@ -2,7 +2,7 @@
 
 Model text is read by a parser of our own and never evaluated as code. Rational values are compared exactly
 first, then |a - r| <= rel_tol |r|. A list, a set or a range is never equal to one value. Expressions with
-symbols match only when they are written the same way; anything else about them is `unsupported`.
+symbols are compared by their values (math_algebra); what that cannot decide is `unsupported`.
 """
 
 import re
@@ -12,33 +12,24 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from glmv.rewards import judge as judging
 from glmv.rewards import options as opt
-from glmv.rewards.matching import max_matching
+from glmv.rewards.math_compare import COLLECTIONS, Tolerance, has_relation, same, same_number, signed
 from glmv.rewards.math_lex import Node, Unreadable
+from glmv.rewards.math_parse import equation
 from glmv.rewards.math_rules import parse
 from glmv.rewards.math_text import MAX_CHARS, clean
-from glmv.rewards.math_value import Number, evaluate
+from glmv.rewards.math_value import evaluate
 from glmv.rewards.types import Judge, Reason, Score, SpecError
 
 OPTIONS = frozenset({"rel_tol", "abs_tol", "exact_int", "literal"}) | judging.OPTIONS
 DEFAULT_REL_TOL = 1e-5
-MAX_ITEMS = 64
 
 _PLAIN = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
-_WORDS = re.compile(r"[A-Za-z]{3,}(?: [A-Za-z]+)*")
+_WORDS = re.compile(r"[A-Za-z]{3,}|[A-Za-z]{2,}(?: [A-Za-z]+)+")
+_ANGLES = {"deg", "rad"}
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}[ ,;]+[A-Za-z]{2,}|[\u4e00-\u9fff]{6}")
-_COLLECTIONS = ("list", "set", "tuple", "union", "matrix", "row")
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    rel: Fraction
-    abs: Fraction
-    exact_int: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,7 @@ class Reading:
     text: str
     unit: str | None = None
     node: Node | None = None
-    name: str = ""
+    name: Node | None = None
     reason: Reason = "ok"
 
 
@@ -144,23 +135,13 @@ def plain_number(text: str) -> Fraction | None:
 def is_list(text: str) -> bool:
     """True if the text names several values."""
     node = read(text.strip()).node
-    return node is not None and node.kind in _COLLECTIONS
-
-
-def same_number(got: Number, want: Number, tolerance: Tolerance) -> bool:
-    """Equal as rationals, or within the tolerance of `want`."""
-    a, r = Fraction(got), Fraction(want)
-    if a == r:
-        return True
-    if tolerance.exact_int and a.denominator == 1 and r.denominator == 1:
-        return False
-    return abs(a - r) <= max(tolerance.rel * abs(r), tolerance.abs)
+    return node is not None and node.kind in COLLECTIONS
 
 
 def _literal(text: str) -> tuple[Fraction, str | None] | None:
     reading = read(text.strip())
     node = reading.node
-    if node is None or reading.name:
+    if node is None or reading.name is not None:
         return None
     plain = node.kind in ("num", "pct", "div", "neg") and all(
         arg.kind in ("num", "pct", "div") and all(part.kind == "num" for part in arg.args)
@@ -189,61 +170,18 @@ def _same_text(got: Reading, want: Reading) -> bool:
 def _same_answer(got: Reading, want: Reading, tolerance: Tolerance) -> bool:
     assert got.node is not None
     assert want.node is not None
-    if not _units_agree(got.unit, want.unit) or (got.name and want.name and got.name != want.name):
+    if not _units_agree(got.unit, want.unit) and {got.unit, want.unit} != _ANGLES:
         return False
-    a, r = _expanded(got.node), _expanded(want.node)
-    if _same(a, r, tolerance):
+    a, r = signed(got.node), signed(want.node)
+    if (
+        has_relation(a)
+        or has_relation(r)
+        or (got.name is not None and want.name is not None and got.name != want.name)
+    ):
+        a, r = equation(a, got.name), equation(r, want.name)
+    if {got.unit, want.unit} != _ANGLES and same(a, r, tolerance):
         return True
     if got.unit == want.unit or "deg" not in (got.unit, want.unit):
         return False
     a, r = (Node("deg", (n,)) if unit == "deg" else n for n, unit in ((a, got.unit), (r, want.unit)))
-    return _same(a, r, tolerance)  # degrees on one side, radians on the other
-
-
-def _same(got: Node, want: Node, tolerance: Tolerance) -> bool:
-    if got == want:
-        return True
-    if got.kind not in _COLLECTIONS and want.kind not in _COLLECTIONS:
-        if _is_infinite(got) or _is_infinite(want):
-            return False
-        return same_number(evaluate(got), evaluate(want), tolerance)
-    kinds = {got.kind, want.kind}
-    if max(len(got.args), len(want.args)) > MAX_ITEMS:
-        raise Unreadable("too_long")
-    if kinds <= {"list", "set"} or kinds == {"union"}:
-        return _same_unordered(got, want, tolerance)
-    if len(kinds) > 1 or len(got.args) != len(want.args) or got.name != want.name:
-        return False
-    return all(_same(a, r, tolerance) for a, r in zip(got.args, want.args, strict=True))
-
-
-def _same_unordered(got: Node, want: Node, tolerance: Tolerance) -> bool:
-    """Two lists hold the same values as often; as soon as one is a set, how often does not matter."""
-    if not got.args or not want.args:
-        return got.args == want.args
-    pairs = np.array([[_same(a, r, tolerance) for r in want.args] for a in got.args])
-    if "set" in (got.kind, want.kind):
-        return bool(pairs.any(0).all() and pairs.any(1).all())
-    return len(got.args) == len(want.args) == max_matching(pairs)
-
-
-def _expanded(node: Node) -> Node:
-    """A plus-minus becomes the list of both values."""
-    if not _has_sign(node):
-        return node
-    if node.kind in _COLLECTIONS:
-        raise Unreadable
-    both = (_number(evaluate(node, sign)) for sign in (1, -1))
-    return Node("list", tuple(both))
-
-
-def _is_infinite(node: Node) -> bool:
-    return (node.args[0] if node.kind == "neg" else node) == Node("const", name="inf")
-
-
-def _has_sign(node: Node) -> bool:
-    return node.kind in ("pm", "mp") or any(_has_sign(arg) for arg in node.args)
-
-
-def _number(value: Number) -> Node:
-    return Node("num", value=Fraction(value))
+    return same(a, r, tolerance)  # degrees on one side, radians on the other

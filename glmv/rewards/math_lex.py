@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from glmv.rewards.math_words import letters
 from glmv.rewards.types import Reason
 
 MAX_DEPTH, MAX_DIGITS, MAX_EXPONENT = 32, 200, 400
@@ -22,7 +23,8 @@ class Node:
     """One operation and its operands.
 
     kind: num, const, sym, add, mul, div, neg, pow, pm, mp, fact, pct, deg, call (name is the function), tuple
-    (name is its two brackets), list, set, union, matrix (args are of kind row).
+    (name is its two brackets), list, set, union, matrix (args are of kind row), rel (name is one of
+    = != < <=, or two of them for a chain of three).
     """
 
     kind: str
@@ -42,13 +44,14 @@ _TOKEN = re.compile(
     r"""\s*(?:
     (?P<mixed>[0-9]+\s+[0-9]+\s*/\s*[0-9]+(?![0-9.]))
   | (?P<rep>[0-9]*\.[0-9]*\\overline\s*\{[0-9]+\})
+  | (?P<based>(?=[0-9]|[A-F]{2})[0-9]*[A-F][0-9A-F]*_\s*\{\s*1[1-6]\s*\})
   | (?P<sci>(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]+)
   | (?P<group>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?)
   | (?P<space>[0-9]{1,3}(?:\ [0-9]{3})+(?![0-9])(?:\.[0-9]+)?)
   | (?P<num>[0-9]+\.?[0-9]*|\.[0-9]+)
   | (?P<cmd>\\[A-Za-z]+|\\[{}\\|])
   | (?P<word>[A-Za-z]+)
-  | (?P<op>\*\*|[-+*/^_!%(){}\[\],;=|&]))""",
+  | (?P<op>\*\*|<=|>=|!=|[-+*/^_!%(){}\[\],;=<>|&]))""",
     re.VERBOSE,
 )
 _PLAIN_NUMBER = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
@@ -77,8 +80,12 @@ def tokenize(text: str) -> list[Token]:
             depth -= 1
         if depth > MAX_DEPTH:
             raise Unreadable("too_deep")
-        tokens.append(_token(kind, raw))
+        tokens += map(_word, letters(raw)) if kind == "word" else [_token(kind, raw)]
     return [*tokens, Token("end", "")]
+
+
+def _word(text: str) -> Token:
+    return Token("word", text)
 
 
 def _token(kind: str, raw: str) -> Token:
@@ -86,6 +93,9 @@ def _token(kind: str, raw: str) -> Token:
         return Token(kind, raw)
     if kind == "mixed":
         return Token("mixed", raw, mixed(*(int(n) for n in re.findall("[0-9]{1,200}", raw)[:3])))
+    if kind == "based":
+        digits, _, base = raw.partition("_")
+        return Token("mixed", raw, in_base(digits, int(base.strip("{} "))))
     if kind == "rep":
         return Token("mixed", raw, _repeating(raw))
     digits, _, exponent = raw.replace(",", "").replace(" ", "").lower().partition("e")
@@ -103,6 +113,15 @@ def mixed(whole: int, numerator: int, denominator: int) -> Fraction:
     if not 0 < numerator < denominator:
         raise Unreadable
     return whole + Fraction(numerator, denominator)
+
+
+def in_base(digits: str, base: int) -> Fraction:
+    """The value of an integer in a base of 2 to 16."""
+    if not 2 <= base <= 16 or any(int(digit, 16) >= base for digit in digits):
+        raise Unreadable
+    if len(digits) > MAX_DIGITS:
+        raise Unreadable("too_long")
+    return Fraction(int(digits, base))
 
 
 def _repeating(raw: str) -> Fraction:

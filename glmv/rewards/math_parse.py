@@ -1,7 +1,7 @@
 r"""A parser of our own for answers: a closed LaTeX subset and plain arithmetic, to a small tree.
 
     answer  = item { ("," | ";" | "or" | "and") item }
-    item    = [ name "=" ] union
+    item    = union [ relation union [ relation union ] ]
     union   = sum { \cup sum }
     sum     = product { ("+" | "-" | \pm | \mp) product }
     product = unary { ("*" | "/" | nothing) unary }
@@ -15,9 +15,14 @@ What is ambiguous is refused, not guessed: two numbers side by side, a/b/c, 1/2x
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from glmv.rewards.math_lex import MAX_DEPTH, Node, Token, Unreadable, mixed
+from glmv.rewards.math_lex import MAX_DEPTH, Node, Token, Unreadable, in_base, mixed
 
 FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac")
+RELATIONS = {
+    "=": "=", "\\in": "in", "<": "<", "\\lt": "<", "<=": "<=", "\\le": "<=", "\\leq": "<=",
+    "\\leqslant": "<=", ">": ">", "\\gt": ">", ">=": ">=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">=",
+    "!=": "!=", "\\ne": "!=", "\\neq": "!=",
+}  # fmt: skip
 JOINERS = ("or", "and", "\\lor", "\\land")
 
 # What a token at the head of a primary starts, after that token was taken.
@@ -52,27 +57,36 @@ class Parser:
 
     # -- lists ---------------------------------------------------------------------------------------
 
-    def answer(self) -> tuple[Node, str]:
-        names = [self.assignment()]
-        items = [self.union()]
+    def answer(self) -> tuple[Node, Node | None]:
+        """The value, and the name it is given. Items of different names are equations."""
+        items = [self.relation()]
         while self.separator():
-            names.append(self.assignment())
-            items.append(self.union())
-        if self.next.kind != "end" or any(name not in ("", names[0]) for name in names):
+            items.append(self.relation())
+        if self.next.kind != "end":
             raise Unreadable
-        return (items[0] if len(items) == 1 else Node("list", tuple(items))), names[0]
+        names = {name for _, name in items if name is not None}
+        if len(names) > 1:
+            items = [(equation(value, name), None) for value, name in items]
+        values = tuple(value for value, _ in items)
+        node = values[0] if len(values) == 1 else Node("list", values)
+        return node, names.pop() if len(names) == 1 else None
 
-    def assignment(self) -> str:
-        """`x =` or `x_1 =` in front of a value."""
-        kinds = [(token.kind, token.text) for token in self.tokens[self.at : self.at + 4]]
-        if [kind for kind, _ in kinds[:1]] != ["word"]:
-            return ""
-        length = 1 if kinds[1][1] == "=" else 3 if kinds[1][1] == "_" and kinds[3:4] == [("op", "=")] else 0
-        if not length:
-            return ""
-        name = "".join(text for _, text in kinds[:length])
-        self.at += length + 1
-        return name
+    def relation(self) -> tuple[Node, Node | None]:
+        """`x = value` is a value with a name; any other relation is a node of its own."""
+        texts = self.tokens[self.at : self.at + 2]
+        if len(texts[0].text) > 1 and texts[0].kind == "word" and texts[1].text == "=":
+            left = Node("sym", name=self.take().text)
+        else:
+            left = self.union()
+        sides, signs = [left], []
+        while self.next.text in RELATIONS and self.next.kind != "end":
+            signs.append(RELATIONS[self.take().text])
+            sides.append(self.union())
+        if not signs:
+            return left, None
+        if signs in (["="], ["in"]) and is_name(left):
+            return sides[1], left
+        return relation_of(sides, signs), None
 
     def separator(self) -> bool:
         comma = self.accept(",", ";")
@@ -186,8 +200,18 @@ class Parser:
         if token.text in self.rules:
             return self.nested(self.rules[token.text])
         if token.kind == "word" and len(token.text) == 1:
-            return Node("sym", name=token.text)
+            return self.symbol(token.text)
         raise Unreadable
+
+    def symbol(self, name: str) -> Node:
+        """A letter and its index: x_1, a_n, x_{12}."""
+        if not self.accept("_"):
+            return Node("sym", name=name)
+        braced = self.accept("{")
+        index = self.take()
+        if index.kind not in ("num", "word") or (braced and not self.accept("}")):
+            raise Unreadable
+        return Node("sym", name=f"{name}_{index.text}")
 
     def number(self, text: str, value: Fraction, kind: str) -> Node:
         """A numeral; an integer may be followed by its base, or by a fraction to make a mixed number."""
@@ -195,7 +219,10 @@ class Parser:
         if kind != "num" or not text.isdigit():
             return node
         if self.accept("_"):
-            return in_base(text, self.group() if self.next.text == "{" else self.primary())
+            base = self.group() if self.next.text == "{" else self.primary()
+            if base.kind != "num" or base.value.denominator != 1:
+                raise Unreadable
+            return Node("num", value=in_base(text, int(base.value)))
         if self.next.text not in FRACTIONS:
             return node
         fraction = self.primary()
@@ -222,9 +249,28 @@ def product_of(factors: list[Node]) -> Node:
     return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
 
 
-def in_base(digits: str, base: Node) -> Node:
-    if base.kind != "num" or base.value.denominator != 1 or not 2 <= base.value <= 10:
+def is_name(node: Node) -> bool:
+    """True for a letter, for AB and f(x), and for a tuple of letters."""
+    return node.kind == "sym" or (
+        node.kind in ("mul", "tuple") and all(factor.kind == "sym" for factor in node.args)
+    )
+
+
+def equation(value: Node, name: Node | None) -> Node:
+    """`name = value`, or the value alone if it has no name; (x, y) = (1, 2) are two equations."""
+    if name is None:
+        return value
+    if name.kind == "tuple" and value.kind == "tuple" and len(name.args) == len(value.args):
+        pairs = zip(value.args, name.args, strict=True)
+        return Node("list", tuple(equation(part, letter) for part, letter in pairs))
+    return Node("rel", (name, value), "=")
+
+
+def relation_of(sides: list[Node], signs: list[str]) -> Node:
+    """One relation, or a chain of two inequalities in the same direction; > is turned around."""
+    directions = {sign[0] for sign in signs}
+    if len(signs) > 2 or "i" in directions or (len(signs) == 2 and directions not in ({"<"}, {">"})):
         raise Unreadable
-    if any(int(digit) >= base.value for digit in digits):
-        raise Unreadable
-    return Node("num", value=Fraction(int(digits, int(base.value))))
+    if directions == {">"}:
+        sides, signs = sides[::-1], [sign.replace(">", "<") for sign in signs[::-1]]
+    return Node("rel", tuple(sides), " ".join(signs))

@@ -1,5 +1,7 @@
 """What a token at the head of a primary starts: brackets, sets, fractions, roots, functions, matrices."""
 
+from fractions import Fraction
+
 from glmv.rewards.math_lex import Node, Unreadable, tokenize
 from glmv.rewards.math_parse import FRACTIONS, Parser, Rule, product_of
 
@@ -13,8 +15,16 @@ FENCES = {
 }
 
 
-def parse(text: str) -> tuple[Node, str]:
-    """The tree of an answer and the name it is assigned to ("" if none). Raises Unreadable."""
+_GREEK_NAMES = """
+alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
+varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell
+"""
+GREEK = tuple("\\" + name for name in _GREEK_NAMES.split())
+_SYMBOLS = frozenset(GREEK) | frozenset(CONSTANTS)
+
+
+def parse(text: str) -> tuple[Node, Node | None]:
+    """The tree of an answer and the name it is assigned to. Raises Unreadable."""
     return Parser(tokenize(text), RULES).answer()
 
 
@@ -47,8 +57,10 @@ def function(parser: Parser, name: str) -> Node:
     call = Node("call", (operand(parser),), name)
     if power is None:
         return call
+    if power == Node("neg", (Node("num", value=Fraction(1)),)) and "arc" + name in FUNCTIONS:
+        return Node("call", call.args, "arc" + name)  # sin^{-1} is the inverse, not a power
     if power.kind != "num":
-        raise Unreadable  # sin^{-1} is the inverse, not a power
+        raise Unreadable
     return Node("pow", (call, power))
 
 
@@ -57,7 +69,11 @@ def operand(parser: Parser) -> Node:
     if parser.next.text in ("(", "{"):
         return parser.primary()
     factors = [parser.power()]
-    while parser.next.text in CONSTANTS or (parser.next.kind == "word" and len(parser.next.text) == 1):
+    while (
+        parser.next.text in CONSTANTS
+        or parser.next.text in GREEK
+        or (parser.next.kind == "word" and len(parser.next.text) == 1)
+    ):
         factors.append(parser.power())
     return product_of(factors)
 
@@ -71,7 +87,8 @@ def binomial(parser: Parser) -> Node:
 
 
 def logarithm(parser: Parser) -> Node:
-    parser.expect("_")  # without a base, log means 10 to some and e to others
+    if not parser.accept("_"):  # 10 to some and e to others: a base without a value
+        return Node("div", (Node("call", (operand(parser),), "ln"), Node("sym", name="log")))
     return Node("call", (parser.argument(), operand(parser)), "log")
 
 
@@ -105,6 +122,10 @@ def _constant(name: str) -> Rule:
     return lambda parser: Node("const", name=name)
 
 
+def _symbol(name: str) -> Rule:
+    return lambda parser: parser.symbol(name)
+
+
 def _function(name: str) -> Rule:
     return lambda parser: function(parser, name)
 
@@ -124,8 +145,9 @@ RULES: dict[str, Rule] = {
     "sqrt": root,
     "\\log": logarithm,
     "log": logarithm,
-    "\\binom": binomial,
+    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), binomial),
     "\\beginmatrix": matrix,
+    **{text: _symbol(text) for text in GREEK},
     **{text: _constant(name) for text, name in CONSTANTS.items()},
     **dict.fromkeys(FRACTIONS, quotient),
     **{text: _fence(end, name) for text, (end, name) in FENCES.items()},

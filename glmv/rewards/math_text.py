@@ -20,7 +20,9 @@ _SYMBOLS = str.maketrans(
     {
         "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/", "∕": "/", "⁄": "/",
         "π": r"\pi ", "√": r"\sqrt ", "∞": r"\infty ", "°": r"^\circ ", "±": r"\pm ", "∓": r"\mp ",
-        "∪": r"\cup ", "∅": r"\emptyset ", "、": ",", "⌊": r"\lfloor ", "⌋": r"\rfloor ",
+        "∪": r"\cup ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "⩽": r"\le ", "⩾": r"\ge ", "∈": r"\in ",
+        "∅": r"\emptyset ", "、": ",", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "α": r"\alpha ", "β": r"\beta ",
+        "γ": r"\gamma ", "δ": r"\delta ", "θ": r"\theta ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ",
         "⌈": r"\lceil ", "⌉": r"\rceil ", "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
         "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅕": r"\frac{1}{5}", "⅖": r"\frac{2}{5}",
         "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}",
@@ -32,6 +34,9 @@ _SYMBOLS = str.maketrans(
 _DROPPED = re.compile(r"\\(?:left|right|displaystyle|big|Big|bigl|bigr)(?![A-Za-z])|\\!")
 _JOINED = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|\\ |\\thinspace(?![A-Za-z])|~)(?=[0-9]{3}(?![0-9]))")
 _SPACING = re.compile(r"\\(?:quad|qquad|thinspace)(?![A-Za-z])|(?<!\\)\\[,;: ]|~")
+_DOTTED = re.compile(r"\.([0-9]*)\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?")
+_BRACKETED_NUMERAL = re.compile(r"\(\s*([0-9A-F]+)\s*\)\s*_")
+_TIMES = re.compile(r"(?<=[0-9])\s*[xX]\s*(?=10\s*\^)")
 _PAIRS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 _GROUP_COMMANDS = re.compile(r"\\(?:boxed|text|textbf|mathbf|mathrm|textrm|mbox)\s*\{")
 
@@ -67,15 +72,19 @@ def clean(text: str) -> tuple[str, str | None]:
 
     `text` must not be longer than MAX_CHARS. The unit is in canonical form ("cm", "cm^2", "deg", "$").
     """
-    text = _symbols(text)
-    text = _DROPPED.sub("", text).replace("\\%", "%").replace("\\$", "$").replace("\\degree", "^\\circ")
-    text = _SPACING.sub(" ", _JOINED.sub("", text)).strip()
-    text = _unwrap(text)
+    text = plain(text)
     if not text.isascii():
         text, unit = _chinese(text)
         if unit is not None:
             return text, unit or None
     return _split_unit(_PERCENT_WORD.sub("%", text))
+
+
+def plain(text: str) -> str:
+    """Symbols as LaTeX commands, white space commands as spaces, and nothing around the whole."""
+    text = _BRACKETED_NUMERAL.sub(r"\1_", _DOTTED.sub(r".\1\\overline{\2\3\4}", _symbols(text)))
+    text = _DROPPED.sub("", text).replace("\\%", "%").replace("\\$", "$").replace("\\degree", "^\\circ")
+    return _unwrap(_SPACING.sub(" ", _JOINED.sub("", _TIMES.sub(r"\\times ", text))).strip())
 
 
 def _symbols(text: str) -> str:

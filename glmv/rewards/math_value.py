@@ -6,7 +6,7 @@ neither right nor wrong, but unsupported.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from glmv.rewards.math_lex import MAX_EXPONENT, Node, Unreadable
@@ -21,21 +21,27 @@ MAX_ANGLE = 1e6
 _TINY, _HUGE = 1e-300, 1e300
 
 
-def evaluate(node: Node, sign: int = 1) -> Number:
-    """The value of `node`, with every plus-minus read as `sign`. Raises Unreadable."""
+def evaluate(node: Node) -> Number:
+    """The value of `node`. Raises Unreadable."""
     if node.kind == "num":
         return node.value
     if node.kind == "const" and node.name in _CONSTANTS:
         return _CONSTANTS[node.name]
-    rule = _RULES.get(node.name if node.kind == "call" else node.kind)
+    rule = RULES.get(node.name if node.kind == "call" else node.kind)
     if rule is None:
         raise Unreadable
-    args = [evaluate(arg, sign) for arg in node.args]
-    if node.kind in _SIGNED:
-        args.append(Fraction(sign))
+    args = [evaluate(arg) for arg in node.args]
     try:
         return _checked(rule(*args))
     except (ZeroDivisionError, OverflowError):
+        raise Unreadable from None
+
+
+def exactly(kind: str, args: Sequence[Fraction]) -> Number:
+    """One operation on rational numbers, by the name of its rule. Raises Unreadable, ZeroDivisionError."""
+    try:
+        return _checked(RULES[kind](*args))
+    except OverflowError:
         raise Unreadable from None
 
 
@@ -169,10 +175,9 @@ def _log(base: Number, value: Number) -> Number:
 
 
 _CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e}
-_SIGNED = ("pm", "mp")
-_RULES: dict[str, Callable[..., Number]] = {
+RULES: dict[str, Callable[..., Number]] = {
     "add": _add, "mul": _mul, "div": _div, "pow": _pow, "fact": _factorial, "binom": _binomial,
-    "neg": lambda a: -a, "pm": lambda a, sign: sign * a, "mp": lambda a, sign: -sign * a,
+    "neg": lambda a: -a,
     "pct": lambda a: a / 100, "deg": lambda a: a * math.pi / 180, "abs": abs,
     "floor": _step(math.floor), "ceil": _step(math.ceil), "sqrt": _root, "root": _root, "log": _log,
     "ln": _domain(math.log), "lg": lambda a: _log(Fraction(10), a), "exp": lambda a: math.exp(a),

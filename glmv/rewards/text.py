@@ -27,6 +27,14 @@ def verify_text(answer: str, reference: object, options: Mapping[str, Any], judg
     return Score(1.0, "ok", answer) if same else Score(0.0, "wrong", answer)
 
 
+def verify_judged(answer: str, reference: object, options: Mapping[str, Any], judge: Judge | None) -> Score:
+    """llm_judge: open-ended text, which a judge compares with the reference."""
+    target = check_reference(reference)
+    if not answer.strip():
+        return Score(0.0, "empty", answer)
+    return judging.decide(answer, target, options, judge)
+
+
 def check_reference(reference: object) -> str:
     """A text, or a number that is written as text."""
     if isinstance(reference, bool) or not isinstance(reference, str | int | float):

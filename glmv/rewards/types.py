@@ -35,6 +35,7 @@ class Extraction:
     answer: str | None  # what stands between the box markers, stripped; None unless reason is "ok"
     reason: Reason
     body: str = ""  # everything after the thinking part, without answer tags
+    decision: str = ""  # "think" or "direct" in the layout of SAIL-RL
 
 
 @dataclass(frozen=True, slots=True)

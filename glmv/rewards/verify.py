@@ -5,7 +5,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from glmv.rewards import chart, click, grounding, math, ocr, text
+from glmv.rewards import (
+    chart,
+    click,
+    compose,
+    grounding,
+    gui,
+    ifollow,
+    math,
+    mcq,
+    ocr,
+    ordering,
+    quantity,
+    synonyms,
+    text,
+    webaction,
+)  # fmt: skip
+from glmv.rewards import judge as judging
 from glmv.rewards.types import Judge, Score, SpecError
 
 
@@ -20,14 +36,27 @@ VERIFIERS: dict[str, Verifier] = {
     "math": Verifier(math.verify_math, math.check_reference, math.OPTIONS),
     "ocr": Verifier(ocr.verify_ocr, ocr.check_reference, ocr.OPTIONS),
     "vqa": Verifier(text.verify_text, text.check_reference, text.OPTIONS),
+    "spatial": Verifier(text.verify_text, text.check_reference, text.OPTIONS),
+    "document": Verifier(text.verify_text, text.check_reference, text.OPTIONS),
     "video": Verifier(text.verify_text, text.check_reference, text.OPTIONS),
     "chart": Verifier(chart.verify_chart, text.check_reference, chart.OPTIONS),
     "grounding": Verifier(grounding.verify_grounding, grounding.check_reference, grounding.OPTIONS),
     "click": Verifier(click.verify_click, click.check_reference, click.OPTIONS),
+    "physics": Verifier(quantity.verify_physics, text.check_reference, quantity.OPTIONS),
+    "chemistry": Verifier(quantity.verify_chemistry, text.check_reference, quantity.OPTIONS),
+    "gui": Verifier(gui.verify_gui, gui.check_reference, gui.OPTIONS),
+    "webaction": Verifier(webaction.verify_webaction, webaction.check_reference, webaction.OPTIONS),
+    "mcq": Verifier(mcq.verify_mcq, mcq.check_reference, mcq.OPTIONS),
+    "list": Verifier(synonyms.verify_list, synonyms.check_reference, synonyms.OPTIONS),
+    "ordering": Verifier(ordering.verify_ordering, ordering.check_reference, ordering.OPTIONS),
+    "ifollow": Verifier(ifollow.verify_ifollow, ifollow.check_reference, ifollow.OPTIONS),
+    "llm_judge": Verifier(text.verify_judged, text.check_reference, judging.OPTIONS),
 }
 KINDS = tuple(VERIFIERS)
+# Their answer is the whole text for the reader; no box marks a part of it.
+OPEN_KINDS = frozenset({"ifollow", "llm_judge"})
 # Read by `score` for every kind.
-COMMON_OPTIONS = frozenset({"verifiable"})
+COMMON_OPTIONS = compose.OPTIONS | {"verifiable"}
 _PROBE = "0"
 
 
@@ -67,6 +96,7 @@ def check_spec(kind: str, reference: object, options: Mapping[str, Any] | None =
         if name not in known:
             raise ValueError(f"{kind} has no option {name!r}{_nearest(name, known)}")
     verifier.check_reference(reference)
+    compose.totals_of(options or {})
     verifier.run(_PROBE, reference, options or {}, None)
 
 

@@ -41,6 +41,8 @@ SAME = r"""
 # repeating
 0.\overline{3} ~ 1/3
 0.1\overline{6} ~ 1/6
+0.1\dot{6} ~ 1/6
+0.\dot{1}4285\dot{7} ~ 1/7
 # percent
 25% ~ 0.25
 25\% ~ 25%
@@ -74,6 +76,7 @@ $5 ~ 5
 45° ~ 45^{\circ}
 45 ~ 45°
 90^{\circ} ~ 90 degrees
+\frac{\pi}{6} rad ~ 30°
 \frac{\pi}{4} ~ 45^\circ
 # arithmetic
 2^{3^2} ~ 512
@@ -99,6 +102,9 @@ e^{\ln 5} ~ 5
 \log_{10} 1000 ~ 3
 \lg 1000 ~ 3
 \arcsin 1 ~ \pi/2
+\sin^{-1}(1) ~ \pi/2
+\sqrt2\sqrt2-2 ~ 0
+\sin\pi ~ 0
 \ln 1 ~ 0
 # collections
 (1,2] ~ (1,2]
@@ -114,6 +120,10 @@ x=2, x=5 ~ 5, 2
 # bases
 1011_2 ~ 11
 1011_{2} ~ 1011_2
+(1011)_2 ~ 11
+1F_{16} ~ 31
+FF_{16} ~ 255
+11_{10} ~ 1011_2
 # scripts
 １／２ ~ 0.5
 －３ ~ -3
@@ -131,6 +141,7 @@ x=2, x=5 ~ 5, 2
 # words
 \text{Even} ~ even
 Yes ~ yes
+\text{No solution} ~ no solution
 3 x ~ 3x
 \infty ~ \infty
 10:30 ~ 10:30
@@ -162,6 +173,9 @@ DIFFERENT = r"""
 # units
 12\text{ cm} ~ 12\text{ m}
 12\text{ cm}^2 ~ 12\text{ cm}
+30 rad ~ 30°
+1A_{10} ~ 20
+12_2 ~ 5
 $5 ~ €5
 12 m ~ 12
 12 thousand ~ 12
@@ -209,7 +223,6 @@ x>29 ~ 29
 2^3^2 ~ 512
 5!! ~ 15
 0^0 ~ 1
-\sin^{-1}(1) ~ \pi/2
 # brackets
 (1,2) ~ [1,2]
 (2,3) ~ (3,2)
@@ -223,7 +236,6 @@ infinity ~ \infty
 1e400 ~ \infty
 # rounding
 10^{30}+\sqrt2-10^{30} ~ 0
-\sqrt2\sqrt2-2 ~ 0
 \sin(10^{300}) ~ 0.5
 # letters
 A ~ a
@@ -286,7 +298,7 @@ def test_literal_asks_for_a_numeral() -> None:
         ("\\sqrt{" * 40 + "7" + "}" * 40, "too_deep"),
         ("2^{" * 40 + "7" + "}" * 40, "too_deep"),
         ("1001!", "unsupported"),
-        ("x^2", "unsupported"),
+        ("x^2 = y^3 = 7", "unsupported"),
         ("\\frac{1}{0}", "unsupported"),
     ],
 )
@@ -305,7 +317,7 @@ def test_prose_goes_to_the_judge() -> None:
     assert verify("math", proof, proof).reason == "ok"
     assert verify("math", "both are twice", proof).reason == "judge_unavailable"
     assert verify("math", "both are twice", proof, judge=lambda prompt: "1").reason == "judge_ok"
-    assert verify("math", "x^2", "(x)(x)", judge=lambda prompt: "1").reason == "unsupported"
+    assert verify("math", "\\ln x^2", "2\\ln x", judge=lambda prompt: "1").reason == "unsupported"
 
 
 @pytest.mark.parametrize(

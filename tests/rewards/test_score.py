@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from glmv.data.types import Sample
 from glmv.rewards import KINDS, JudgeError, Score, check_spec, extract, score, verify
+from glmv.rewards.verify import OPEN_KINDS
 
 RESPONSE = "<think>{}</think><answer><|begin_of_box|>{}<|end_of_box|></answer>"
 REFERENCES: dict[str, Any] = {
@@ -22,6 +23,28 @@ REFERENCES: dict[str, Any] = {
     "chart": "42.5",
     "grounding": [[100, 100, 300, 300], [500, 500, 700, 800]],
     "click": [400, 400, 600, 500],
+    "spatial": "left of the cup",
+    "document": "12 March",
+    "physics": "15 m/s",
+    "chemistry": "H2O",
+    "gui": {"action_type": "click", "box_2d": [[400, 400, 600, 500]]},
+    "webaction": {"ACTION": "TYPE", "MARK": 4, "VALUE": "green tea"},
+    "mcq": "B",
+    "list": ["NYC", "New York City"],
+    "ordering": [3, 1, 4, 2],
+    "ifollow": None,
+    "llm_judge": "The kettle is blue.",
+}
+CONSTRAINTS = [{"id": "keywords:existence", "kwargs": {"keywords": ["lighthouse"]}}]
+OPTIONS: dict[str, Any] = {
+    "mcq": {"choices": ["a green door", "a red kite", "two boats", "a street"]},
+    "ifollow": {"constraints": CONSTRAINTS},
+}
+# Right answers, where the reference is not its own.
+RIGHT = {
+    "click": "[500, 450]",
+    "list": "New York City",
+    "ifollow": "The lighthouse.",
 }
 TILES = [[x, y, x + 200, y + 200] for x in range(0, 1000, 200) for y in range(0, 1000, 200)]
 # What a policy that looks for holes tries. None of it is a right answer to any reference above.
@@ -66,13 +89,18 @@ MAX_SECONDS = 2.0
 
 
 def sample(kind: str, **spec: Any) -> Sample:
-    return Sample("id", "source", (), reward_model={"kind": kind, "ground_truth": REFERENCES[kind], **spec})
+    model = {"kind": kind, "ground_truth": REFERENCES[kind], "options": OPTIONS.get(kind, {}), **spec}
+    return Sample("id", "source", (), reward_model=model)
 
 
 def test_a_right_answer() -> None:
     reward = score(RESPONSE.format("I look.", "29"), sample("math"))
     assert (reward.total, reward.reason, reward.masked) == (1.0, "ok", False)
-    assert {name: part.value for name, part in reward.parts.items()} == {"format": 1.0, "accuracy": 1.0}
+    assert {name: part.value for name, part in reward.parts.items()} == {
+        "format": 1.0,
+        "accuracy": 1.0,
+        "style": 1.0,
+    }
     assert reward.parts["accuracy"].extracted == "29"
 
 
@@ -159,8 +187,9 @@ def test_unusable_samples_are_found_when_they_are_loaded(
 
 
 def test_usable_samples_pass() -> None:
+    assert REFERENCES.keys() == set(KINDS)
     for kind, reference in REFERENCES.items():
-        check_spec(kind, reference, {"verifiable": True})
+        check_spec(kind, reference, {"verifiable": True, **OPTIONS.get(kind, {})})
     check_spec(
         "math", 29, {"rel_tol": 1e-5, "abs_tol": 0, "exact_int": True, "literal": True, "judge": False}
     )
@@ -173,18 +202,17 @@ def test_usable_samples_pass() -> None:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_attacks_earn_nothing(kind: str, attack: str) -> None:
     start = time.perf_counter()
-    verdict = verify(kind, ATTACKS[attack], REFERENCES[kind], judge=lambda prompt: "no")
+    verdict = verify(kind, ATTACKS[attack], REFERENCES[kind], OPTIONS.get(kind), lambda prompt: "no")
     assert time.perf_counter() - start < MAX_SECONDS
     assert verdict.value is not None
     assert verdict.value <= GRADED.get(kind, 0.0)
     assert verdict.reason != "ok"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in OPEN_KINDS])
 def test_a_box_in_the_thinking_part_earns_nothing(kind: str) -> None:
-    right = REFERENCES[kind] if isinstance(REFERENCES[kind], str) else json.dumps(REFERENCES[kind])
-    if kind == "click":
-        right = "[500, 450]"
+    right = RIGHT.get(kind, REFERENCES[kind])
+    right = right if isinstance(right, str) else json.dumps(right)
     assert score(RESPONSE.format("", right), sample(kind)).total == 1.0
     box = f"<|begin_of_box|>{right}<|end_of_box|>"
     for response in (
@@ -229,10 +257,11 @@ JSONS = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(kind=st.sampled_from(KINDS), answer=TEXTS, reference=JSONS | TEXTS)
 def test_any_answer_gets_a_score(kind: str, answer: str, reference: Any) -> None:
-    verdict = verify(kind, answer, reference)
+    options = OPTIONS.get(kind)
+    verdict = verify(kind, answer, reference, options)
     assert verdict.value is not None
     assert 0.0 <= verdict.value <= 1.0
-    assert verify(kind, answer, reference) == verdict
+    assert verify(kind, answer, reference, options) == verdict
 
 
 @settings(max_examples=100, deadline=None)
@@ -246,7 +275,7 @@ def test_no_text_matches_a_number_that_it_does_not_name(answer: str, kind: str, 
 @settings(max_examples=100, deadline=None)
 @given(value=JSONS)
 def test_any_json_is_scored_as_boxes_and_clicks(value: Any) -> None:
-    for kind in ("grounding", "click"):
+    for kind in ("grounding", "click", "gui", "webaction"):
         verdict = verify(kind, json.dumps(value), REFERENCES[kind])
         assert verdict.value == 0.0 or verdict.details or verdict.reason == "ok"
 
