@@ -201,6 +201,12 @@ class RlConfig:
     """CPU threads; the result depends on them, so they are pinned"""
     save_every: int = 25
     """iterations between checkpoints"""
+    check_data: str | None = None
+    """held-out rows for a strict check of the verifiers; null: no check, signs from the rollouts alone"""
+    check_every: int = 5
+    """iterations between strict checks"""
+    check_prompts: int = 70
+    """rows of a strict check, spread over check_data"""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     """rollouts"""
     loss: LossConfig = field(default_factory=LossConfig)
@@ -214,7 +220,7 @@ class RlConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "prompts", "minibatches", "capacity_tokens", "threads", "save_every")
-        _require_positive(self, "rl", counts)
+        _require_positive(self, "rl", (*counts, "check_every", "check_prompts"))
         _require("rl.group_size", self.group_size >= 2, ">= 2 (one answer has no advantage)", self.group_size)
         _require("rl.offline_samples", self.offline_samples >= 0, ">= 0", self.offline_samples)
         temperature = self.sampling.temperature

@@ -121,6 +121,7 @@ class Stages:
             data=str(data / "rl.jsonl"),
             out=str(out / "rl"),
             model=str(out / "sft" / "model"),
+            check_data=str(data / "heldout.jsonl"),
             seed=seed,
             threads=threads,
         )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from glmv.data.types import Completion, Prompt
+from glmv.rewards.extract import BEGIN, END
 from glmv.train.curriculum import SUCCESS_REWARD, Curriculum, is_valid
 from glmv.train.score import Scored
 from glmv.train.step import StepReport
@@ -48,6 +49,7 @@ def _answer_metrics(answers: Sequence[Scored]) -> dict[str, object]:
         "response_length": _mean([s.completion.tokens.numel() for s in answers]),
         "thinking_rate": _mean([s.thinking for s in answers]),
         "forced_rate": _mean([bool(s.completion.forced.any()) for s in answers]),
+        "markers": _mean([s.text.count(BEGIN) + s.text.count(END) for s in answers]),
         "judge_failures": _mean([s.reason in JUDGE_FAILURES for s in answers]),
         "reasons": dict(sorted(Counter(s.reason for s in answers).items())),
     }

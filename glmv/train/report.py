@@ -11,7 +11,15 @@ from pathlib import Path
 from glmv.train.report_data import RunData, read_run
 from glmv.train.report_examples import example_sections
 from glmv.train.report_plots import curriculum_plots, learning_plots, speed_plots, tier_plots, update_plots
-from glmv.train.report_tables import error_note, group_table, notes, overall_table, reason_table, verdict
+from glmv.train.report_tables import (
+    error_note,
+    group_table,
+    notes,
+    overall_table,
+    reason_table,
+    verdict,
+    verifier_signs,
+)
 
 FOLDED = "Tiers by domain"  # many charts of interest to few
 
@@ -38,7 +46,7 @@ def page(run: RunData) -> str:
         f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
         f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{style}</style></head>"
         f"<body><main><h1>{title}</h1>{verdict(run)}{notes(run)}"
-        f"{_results(run)}{_charts(run)}{_examples(run)}{_failures(run)}{_setup(run)}</main></body></html>\n"
+        f"{_results(run)}{_watch(run)}{_charts(run)}{_examples(run)}{_failures(run)}{_setup(run)}</main></body></html>\n"
     )
 
 
@@ -50,6 +58,17 @@ def _results(run: RunData) -> str:
         f"<section><h2>Held-out results</h2>{overall_table(run)}{group_table(run, 'domains', 'domain')}"
         f"{error_note(run)}<details><summary>By task and difficulty</summary>{cells}</details></section>"
     )
+
+
+def _watch(run: RunData) -> str:
+    """The signs of a hacked verifier, each with the steps at which it stood."""
+    rl = [record for record in run.phase("rl") if "warnings" in record]
+    if not rl:
+        return ""
+    signs = verifier_signs(rl)
+    items = "".join(f"<li>{escape(sign)}</li>" for sign in signs)
+    body = f"<ul class='notes'>{items}</ul>" if signs else "<p class='hint'>No sign of a hacked verifier.</p>"
+    return f"<section><h2>Verifiers</h2>{body}</section>"
 
 
 def _charts(run: RunData) -> str:

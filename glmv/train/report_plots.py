@@ -22,7 +22,23 @@ def learning_plots(run: RunData) -> list[str]:
         _reasons(rl),
         line_chart("Response length", _with_domains(rl, "response_length"), note="tokens, smoothed"),
         line_chart("Thinking rate", _with_domains(rl, "thinking_rate"), True, "share with a thinking part"),
+        line_chart("Reward less strict check", _gaps(rl), True, "held-out, smoothed: a verifier's leniency"),
     )
+
+
+def _gaps(rl: Sequence[Record]) -> list[Series]:
+    """Per domain, the verifier's reward less the strict score of the same held-out answers."""
+    series = []
+    for name in domains(rl, "strict"):
+        gap = [(step, a - b) for (step, a), (_, b) in _pairs(rl, f"checked/{name}", f"strict/{name}")]
+        series.append(Series(name, smooth(gap)))
+    return series
+
+
+def _pairs(
+    rl: Sequence[Record], first: str, second: str
+) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    return list(zip(points(rl, first), points(rl, second), strict=True))
 
 
 def curriculum_plots(run: RunData) -> list[str]:

@@ -1,6 +1,7 @@
 """The verdict and the tables of a report: held-out figures of every checkpoint, and failures by reason."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
@@ -34,6 +35,19 @@ def verdict(run: RunData) -> str:
 def notes(run: RunData) -> str:
     items = "".join(f"<li>{escape(str(note))}</li>" for note in run.evaluation.get("notes", ()))
     return f"<ul class='notes'>{items}</ul>" if items else ""
+
+
+def verifier_signs(rl: Sequence[Record]) -> list[str]:
+    """The last warning of each domain and kind, with the number of steps that had one like it."""
+    last: dict[tuple[str, ...], str] = {}
+    count: Counter[tuple[str, ...]] = Counter()
+    for record in rl:
+        for text in record["warnings"]:
+            domain = text.partition(",")[0]
+            kind = (domain, *re.sub(r"[\d.%-]+", "", text.partition(": ")[2]).split())
+            last[kind] = text
+            count[kind] += 1
+    return [f"{text} ({count[kind]} steps)" for kind, text in last.items()]
 
 
 def overall_table(run: RunData) -> str:

@@ -18,6 +18,7 @@ from glmv.data import row
 from glmv.data.process import Processor
 from glmv.data.types import Prompt, Row, Sample
 from glmv.model import Glm4v
+from glmv.rewards.monitor import warnings
 from glmv.train.advantage import group_advantage
 from glmv.train.config import RlConfig
 from glmv.train.curriculum import SUCCESS_REWARD, Curriculum
@@ -30,6 +31,7 @@ from glmv.train.run import Run, stop_on_signal
 from glmv.train.score import Scored, score_group
 from glmv.train.sft import Stage, checkpoint, save_model
 from glmv.train.step import loss_denominator, policy_loss, train_step
+from glmv.train.watch import HeldOut, records
 
 Group = tuple[Prompt, list[Scored]]
 # Prompts a generation call of the offline difficulty.
@@ -47,6 +49,7 @@ class Pool:
     max_answer: int  # tokens
     capacity_tokens: int  # that a prompt and its answer must fit in
     reference: Glm4v | None = None  # the starting checkpoint, where the loss has a KL term
+    held_out: HeldOut | None = None  # rows of the strict check of the verifiers
 
     def prompts(self, ids: Sequence[str]) -> list[Prompt]:
         """Raises ValueError for a prompt whose longest answer would not fit in a micro-step."""
@@ -88,6 +91,7 @@ def make_pool(config: RlConfig, processor: Processor, model: Glm4v) -> Pool:
         max_answer=config.sampling.max_tokens,
         capacity_tokens=config.capacity_tokens,
         reference=deepcopy(model).requires_grad_(False) if config.loss.kl_coef else None,
+        held_out=HeldOut.read(config),
     )
 
 
@@ -106,10 +110,16 @@ def train(stage: Stage, pool: Pool, config: RlConfig, run: Run) -> None:
     else:
         curriculum = new_curriculum(pool, config, offline_difficulty(stage, pool, config))
         run.save(stage.state(run, curriculum.state_dict()))  # the offline rollouts are not made twice
+    checks = pool.held_out is not None
+    history = records(run.lines(), checks)
     with stop_on_signal() as stopped, Progress(run.phase, config.steps, stage.step) as bar:
         while stage.step < config.steps:
             metrics = iteration(stage, pool, curriculum, config)
             stage.step += 1
+            if pool.held_out and stage.step % config.check_every == 0:
+                metrics |= pool.held_out.measure(stage.model, pool.processor, config, stage.step)
+            history += records([{**metrics, "step": stage.step}], checks)
+            metrics["warnings"] = warnings(history)
             run.log(stage.step, metrics)
             bar.advance(f"reward {metrics['reward']:.2f}  groups {metrics['groups']}/{config.prompts}")
             last, stop = config.steps, stopped()

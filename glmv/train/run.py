@@ -55,7 +55,7 @@ class Run:
         self._step = 0
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Append one step to metrics.jsonl and TensorBoard (a histogram is one curve an entry there)."""
+        """Append one step to metrics.jsonl and, numbers alone, to TensorBoard (a curve a histogram entry)."""
         record = {"phase": self.phase, "step": step, "time_s": round(self.elapsed(), 3), **metrics}
         with self.metrics_path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
@@ -67,7 +67,13 @@ class Run:
                 {f"{key}/{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
             )
             for name, number in curves.items():
-                self._board.add_scalar(f"{self.phase}/{name}", number, step)
+                if isinstance(number, int | float):
+                    self._board.add_scalar(f"{self.phase}/{name}", number, step)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The steps logged so far, as in metrics.jsonl."""
+        text = self.metrics_path.read_text(encoding="utf-8") if self.metrics_path.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
 
     def elapsed(self) -> float:
         return time.monotonic() - self.started

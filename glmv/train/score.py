@@ -30,7 +30,7 @@ def _score(prompt: Prompt, completion: Completion, processor: Processor) -> Scor
     if tokens and tokens[-1] in processor.stop_ids:
         tokens = tokens[:-1]
     text = processor.tokenizer.decode(tokens)
-    reward = score(text, prompt.sample)
+    reward = score(text, prompt.sample, length=completion.tokens.numel())
     accuracy, form = reward.parts["accuracy"], reward.parts["format"]
     return Scored(
         completion=completion,

@@ -185,7 +185,7 @@ def test_rl_metrics_are_complete(data_dir: Path, tmp_path: Path, monkeypatch: py
         ),
         *("thinking_rate", "reasons", "clip_low", "clip_high", "ratio_mean", "ratio_max", "approx_kl"),
         *("entropy", "grad_norm", "lr", "bin_fill", "micro_steps", "dp_imbalance", "rollout_tokens_per_s"),
-        *("train_tokens_per_s", "time/rollout", "time/score", "time/train"),
+        *("markers", "warnings", "train_tokens_per_s", "time/rollout", "time/score", "time/train"),
     ]
     for line in lines:
         assert not [key for key in wanted if key not in line]
