@@ -206,7 +206,7 @@ class RlConfig:
     check_every: int = 5
     """iterations between strict checks"""
     check_prompts: int = 70
-    """rows of a strict check, spread over check_data"""
+    """rows of a strict check, the domains of check_data in turn"""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     """rollouts"""
     loss: LossConfig = field(default_factory=LossConfig)

@@ -8,6 +8,7 @@ to generalise; the reward alone stays up where the verifier is hacked. The signs
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from glmv.train.loading import read_prompts
 from glmv.train.rollout import generate
 from glmv.train.score import Scored, score_group
 
-STRICT_IOU = 0.75
-# The part of a target box around its middle that a strict click must hit.
-STRICT_CLICK = 0.5
+# A little above what the reward asks for: an honest policy has no reason to be more exact than its reward,
+# and would show a gap that is no hack. Boxes or points that are paid for another reason fail here too.
+STRICT_IOU = 0.6
+STRICT_CLICK = 0.9  # the part of a target box around its middle
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class HeldOut:
 
     @classmethod
     def read(cls, config: RlConfig) -> "HeldOut | None":
-        """`check_prompts` rows of `check_data`, spread over the file; None where the config names none."""
+        """`check_prompts` rows of `check_data`, the domains in turn; None where the config names none."""
         if config.check_data is None:
             return None
-        samples = read_prompts(config.check_data)
-        stride = max(1, len(samples) // config.check_prompts)
-        return cls(samples[::stride][: config.check_prompts], Path(config.check_data).parent)
+        by_domain: dict[str, list[Sample]] = {}
+        for sample in read_prompts(config.check_data):
+            by_domain.setdefault(sample.domain, []).append(sample)
+        turns = [sample for turn in zip_longest(*by_domain.values()) for sample in turn if sample]
+        return cls(turns[: config.check_prompts], Path(config.check_data).parent)
 
     def measure(self, model: Glm4v, processor: Processor, config: RlConfig, step: int) -> dict[str, float]:
         """`checked/<domain>`, the verifier's mean reward, and `strict/<domain>`, the strict one, of one
@@ -60,7 +64,7 @@ class HeldOut:
 
 
 def strict(scored: Scored, sample: Sample) -> float:
-    """A score in [0, 1] without leniency: the very text, boxes at IoU 0.75, the middle of a click target."""
+    """A score in [0, 1] without leniency: the very text, boxes at IoU 0.6, a click off the edge."""
     spec = sample.reward_model
     answer = extract(str(spec.get("scheme", "glm")), scored.text).answer
     if answer is None:
